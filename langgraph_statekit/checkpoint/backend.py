@@ -1,0 +1,84 @@
+"""The seam between the engine and a store: about ten verbs over records.
+
+Verbs are plain blocking calls, safe to call from many threads at once; `run.py` turns them into awaitables.
+Each verb is atomic (readers and crashes see all of it or nothing), durable when it returns, and idempotent: it
+may be repeated after a lost reply. A store that cannot answer raises `Unavailable` with the driver's error as
+cause, after its own retries (`retrying` in run.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from langgraph_statekit.checkpoint.records import (
+    Change,
+    Frame,
+    Outline,
+    Query,
+    Ref,
+    Row,
+    Stored,
+    Write,
+)
+
+
+class Backend(Protocol):
+    """A store of checkpoints."""
+
+    def setup(self) -> None:
+        """Create what the store needs; harmless when repeated, also by many workers at once."""
+
+    def close(self) -> None:
+        """Give back connections that the backend opened itself; harmless when repeated."""
+
+    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+        """Store a checkpoint and its new frames.
+
+        A new row gets the thread's next `seq` and becomes the head of its namespace. A row that exists keeps its
+        `seq` and its place and takes the new content. A frame whose key exists is replaced; one without data
+        removes the stored one.
+        """
+
+    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
+        """Store the writes of one task; the checkpoint need not exist (yet).
+
+        Decided for each write by its (task, idx): `idx >= 0` keeps what is stored, `idx < 0` replaces it.
+        """
+
+    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+        """Return a checkpoint with every stored frame of `row.keys` and its writes; `id=None` means the head.
+
+        The head is the row of the namespace with the highest `seq` that is not hidden. Hidden rows are not found.
+        """
+
+    def rows(self, query: Query) -> Sequence[Row]:
+        """Return matching rows with bodies, highest `seq` first, without hidden ones."""
+
+    def fill(
+        self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
+    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+        """Return the stored ones of `keys`, and the writes of each of `refs` that has any."""
+
+    def outline(self, thread: str, ns: str | None = None) -> Outline:
+        """Return the thread's rows without bodies (of one namespace if given) and its frame keys."""
+
+    def apply(self, thread: str, rev: int, change: Change) -> bool:
+        """Make the change if the thread's `rev` is still the given one; False means that it moved on.
+
+        A thread that has no row left after it is removed whole, with its frames and writes.
+        """
+
+    def drop_thread(self, thread: str) -> None:
+        """Remove everything of a thread; one that does not exist is no error."""
+
+    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+        """Copy rows (hidden ones too), order, frames and writes to a thread that has no rows.
+
+        Returns False, and changes nothing, when the target has rows that another operation made. A repeat with
+        the same `operation` id finds its own copy and returns True. A missing source copies nothing.
+        """
+
+    def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
+        """Yield thread ids in pages, in a fixed order; with `run_ids`, only threads that have a row of these runs
+        (a store without such an index may yield more)."""

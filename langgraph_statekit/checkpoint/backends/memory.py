@@ -1,0 +1,156 @@
+"""Checkpoints in this process: the reference for the other stores, and a saver for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from langgraph_statekit.checkpoint.records import (
+    Change,
+    Frame,
+    Outline,
+    Query,
+    Ref,
+    Row,
+    Stored,
+    Write,
+)
+
+
+@dataclass
+class _Thread:
+    seq: int = 0
+    rev: int = 0
+    copied_by: str = ""
+    rows: dict[Ref, Row] = field(default_factory=dict)
+    frames: dict[bytes, bytes] = field(default_factory=dict)
+    writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
+
+    def latest(self, ns: str | None = None) -> list[Row]:
+        """Visible rows, highest `seq` first."""
+        rows = (row for row in self.rows.values() if not row.hidden and ns in (None, row.ref.ns))
+        return sorted(rows, key=lambda row: -row.seq)
+
+
+class MemoryBackend:
+    """Threads in a dict behind one lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._threads: dict[str, _Thread] = {}
+
+    def setup(self) -> None:
+        """Nothing to create."""
+
+    def close(self) -> None:
+        """Nothing to give back; the data stays with the object."""
+
+    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+        with self._lock:
+            thread = self._threads.setdefault(row.ref.thread, _Thread())
+            known = thread.rows.get(row.ref)
+            if known is None:
+                thread.seq += 1
+            thread.rows[row.ref] = replace(row, seq=known.seq if known else thread.seq)
+            for frame in frames:
+                if frame.data is None:
+                    thread.frames.pop(frame.key, None)
+                else:
+                    thread.frames[frame.key] = frame.data
+            thread.rev += 1
+
+    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
+        with self._lock:
+            stored = self._threads.setdefault(ref.thread, _Thread()).writes.setdefault(ref, {})
+            for write in writes:
+                if write.idx < 0 or (write.task, write.idx) not in stored:
+                    stored[write.task, write.idx] = write
+
+    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+        with self._lock:
+            rows = self._threads.get(thread, _Thread()).latest(ns)
+            row = next((row for row in rows if id in (None, row.ref.id)), None)
+            if row is None:
+                return None
+            frames, writes = self.fill(thread, row.keys, [row.ref])
+            return Stored(row, frames, writes.get(row.ref, ()))
+
+    def rows(self, query: Query) -> Sequence[Row]:
+        with self._lock:
+            thread = self._threads.get(query.thread, _Thread())
+            return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
+
+    def _selects(self, thread: _Thread, query: Query, row: Row) -> bool:
+        if query.id not in (None, row.ref.id) or (query.below_seq is not None and row.seq >= query.below_seq):
+            return False
+        if query.before is None:
+            return True
+        bound = thread.rows.get(replace(row.ref, id=query.before))
+        return row.ref.id < query.before if bound is None else row.seq < bound.seq
+
+    def fill(
+        self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
+    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+        with self._lock:
+            held = self._threads.get(thread, _Thread())
+            return (
+                {key: held.frames[key] for key in keys if key in held.frames},
+                {ref: list(held.writes[ref].values()) for ref in refs if ref in held.writes},
+            )
+
+    def outline(self, thread: str, ns: str | None = None) -> Outline:
+        with self._lock:
+            held = self._threads.get(thread, _Thread())
+            rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
+            return Outline(held.rev, [replace(row, body=b"") for row in rows], frozenset(held.frames))
+
+    def apply(self, thread: str, rev: int, change: Change) -> bool:
+        with self._lock:
+            held = self._threads.get(thread, _Thread())
+            if held.rev != rev:
+                return False
+            for ref in change.drop:
+                held.rows.pop(ref, None)
+                held.writes.pop(ref, None)
+            for key in change.drop_frames:
+                held.frames.pop(key, None)
+            for ref, (parent, via, hidden) in change.relink.items():
+                held.rows[ref] = replace(held.rows[ref], parent=parent, via=via, hidden=hidden)
+            held.rev += 1
+            if not held.rows:
+                self._threads.pop(thread, None)
+            return True
+
+    def drop_thread(self, thread: str) -> None:
+        with self._lock:
+            self._threads.pop(thread, None)
+
+    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+        with self._lock:
+            there = self._threads.get(target, _Thread())
+            if there.rows:
+                return there.copied_by == operation
+            held = self._threads.get(source)
+            if held is None or not held.rows:
+                return True
+            self._threads[target] = _Thread(
+                held.seq,
+                there.rev + 1,
+                operation,
+                {replace(ref, thread=target): replace(row, ref=replace(ref, thread=target)) for ref, row in held.rows.items()},
+                dict(held.frames),
+                {replace(ref, thread=target): dict(writes) for ref, writes in held.writes.items()}
+                | there.writes,
+            )
+            return True
+
+    def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
+        with self._lock:
+            found = sorted(
+                name
+                for name, held in self._threads.items()
+                if held.rows and (run_ids is None or any(row.run_id in run_ids for row in held.rows.values()))
+            )
+        if found:
+            yield found

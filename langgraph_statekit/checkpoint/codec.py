@@ -1,0 +1,276 @@
+"""LangGraph objects to records and back, and the envelope around every stored value.
+
+Envelope: format (1 byte), flags (1 byte), length of the serializer's type tag (1 byte), tag, CRC-32 of tag and plain
+payload (4 bytes, big-endian), payload. Flag bit 0: the payload is one zstd frame.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, cast
+from zlib import crc32
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    EXCLUDED_METADATA_KEYS,
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    SerializerProtocol,
+    writes_sort_key,
+)
+
+from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Stored, Write, from_text, to_text
+from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMAT: Final = 1
+_COMPRESSED: Final = 1
+_COMPRESS_FROM_BYTES: Final = 128
+_LEVEL: Final = 1
+
+DeltaCounters = "counters_since_delta_snapshot"
+
+SECRET_KEYS: Final = frozenset(
+    "access_key access_token api_key api_secret api_token apikey auth auth_token authorization aws_secret_access_key "
+    "aws_session_token bearer bearer_token client_secret connection_string cookie credential credentials "
+    "database_url db_password dsn github_token hf_token id_token jwt openai_api_key anthropic_api_key passphrase "
+    "passwd password private_key pwd refresh_token secret secret_access_key secret_key secret_token secrets session_cookie "
+    "session_token signing_key ssh_key token x_api_key".split()
+)
+"""Keys whose values are not stored in metadata (compared in lower case, with `-` read as `_`)."""
+
+
+def seal(tag: str, payload: bytes | bytearray) -> bytes:
+    """Return the payload in its envelope, compressed where that makes it smaller."""
+    mark = tag.encode()
+    check = crc32(payload, crc32(mark))
+    flags = 0
+    if len(payload) >= _COMPRESS_FROM_BYTES:
+        packed = zstd.compress(payload, _LEVEL)
+        if len(packed) < len(payload):
+            flags, payload = _COMPRESSED, packed
+    return b"".join((bytes((FORMAT, flags, len(mark))), mark, check.to_bytes(4, "big"), payload))
+
+
+def unseal(data: bytes) -> tuple[str, bytes]:
+    """Return the type tag and the plain payload of an envelope.
+
+    Raises:
+        Corrupt: The bytes were altered or cut.
+        SchemaTooNew: A later release wrote them.
+    """
+    if not data:
+        raise Corrupt("a stored value is empty; restore the thread from a copy")
+    if data[0] > FORMAT:
+        raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
+    try:
+        body = 3 + data[2]
+        mark, check, payload = data[3:body], data[body : body + 4], data[body + 4 :]
+        if data[1] & _COMPRESSED:
+            payload = zstd.decompress(payload)
+        tag = mark.decode()
+    except (IndexError, ValueError, zstd.ZstdError) as error:
+        raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
+    if data[0] != FORMAT or check != crc32(payload, crc32(mark)).to_bytes(4, "big"):
+        raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
+    return tag, payload
+
+
+@lru_cache(65536)
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def channel_key(ns: str, channel: str) -> bytes:
+    """Return the 8 bytes that name a channel of a namespace in frame keys."""
+    return _digest(f"{to_text(ns)}\0{to_text(channel)}")
+
+
+def frame_key(ns: str, channel: str, version: str | int | float) -> bytes:
+    """Return the 16-byte key of one version of a channel; equal numbers are one version, as in a dict."""
+    if isinstance(version, float) and version.is_integer():
+        version = int(version)
+    return channel_key(ns, channel) + _digest(f"{type(version).__name__}\0{to_text(version)}")
+
+
+def ref_of(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """Return thread, namespace and checkpoint id (None: the latest) of a config, as storage text."""
+    configurable = config.get("configurable", {})
+    thread = configurable.get("thread_id")
+    if thread is None:
+        raise Misuse('the config names no thread: pass {"configurable": {"thread_id": ...}}')
+    id = configurable.get("checkpoint_id")
+    return to_text(thread), to_text(configurable.get("checkpoint_ns") or ""), to_text(id) if id else None
+
+
+def config_of(ref: Ref) -> RunnableConfig:
+    """Return the config that addresses a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": from_text(ref.thread),
+            "checkpoint_ns": from_text(ref.ns),
+            "checkpoint_id": from_text(ref.id),
+        }
+    }
+
+
+def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
+    """Say whether every key has exactly the wanted value; a missing key counts as None, as in InMemorySaver."""
+    return all(metadata.get(key) == want for key, want in filter.items())
+
+
+class Codec:
+    """Packs and unpacks with one serializer; holds no state of its own."""
+
+    def __init__(self, serde: SerializerProtocol, secret_keys: Collection[str]) -> None:
+        self.serde = serde
+        self.secret_keys = secret_keys
+
+    def pack_put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> tuple[Row, list[Frame]]:
+        """Return the row of a checkpoint and a frame for each new version, all serialized now.
+
+        Raises:
+            DataError: A value cannot be stored; the message names the channel.
+        """
+        thread, ns, parent = ref_of(config)
+        plain = dict(checkpoint)
+        values = cast("dict[str, Any]", plain.pop("channel_values"))
+        frames = [
+            Frame(
+                frame_key(ns, channel, version),
+                self._dump(f"channel {channel!r}", values[channel]) if channel in values else None,
+            )
+            for channel, version in new_versions.items()
+        ]
+        merged = self._metadata(config, metadata)
+        versions = checkpoint["channel_versions"]
+        run_id = merged.get("run_id")
+        row = Row(
+            ref=Ref(thread, ns, to_text(checkpoint["id"])),
+            parent=parent,
+            keys=tuple(frame_key(ns, channel, version) for channel, version in versions.items()),
+            deltas=tuple(channel_key(ns, channel) for channel in merged.get(DeltaCounters) or () if channel in versions),
+            run_id=None if run_id is None else to_text(run_id),
+            body=seal(
+                "",
+                ormsgpack.packb(
+                    (*self._typed("checkpoint", plain), *self._typed("metadata", merged)),
+                ),
+            ),
+        )
+        return row, frames
+
+    def pack_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> tuple[Ref, list[Write]]:
+        """Return the address of the checkpoint and the writes of one task, all serialized now.
+
+        Raises:
+            DataError: A value cannot be stored; the message names the channel.
+        """
+        thread, ns, id = ref_of(config)
+        if id is None:
+            raise Misuse("put_writes needs the checkpoint's id in configurable['checkpoint_id']")
+        return Ref(thread, ns, id), [
+            Write(
+                task=to_text(task_id),
+                idx=WRITES_IDX_MAP.get(channel, position),
+                channel=to_text(channel),
+                path=to_text(task_path),
+                data=self._dump(f"channel {channel!r} (a write of task {task_id})", value),
+            )
+            for position, (channel, value) in enumerate(writes)
+        ]
+
+    def metadata(self, row: Row) -> dict[str, Any]:
+        """Return the metadata of a row without reading its checkpoint."""
+        parts = _parts(row)
+        return cast("dict[str, Any]", self._load_typed(parts[2], parts[3], "metadata"))
+
+    def unpack(self, stored: Stored) -> CheckpointTuple:
+        """Return LangGraph's tuple; every object in it is new."""
+        row = stored.row
+        parts = _parts(row)
+        plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1], "checkpoint"))
+        ns = from_text(row.ref.ns)
+        values: dict[str, Any] = {}
+        for channel, version in plain["channel_versions"].items():
+            data = stored.frames.get(frame_key(ns, channel, version))
+            if data is not None:
+                values[channel] = self.load(data, f"channel {channel!r}")
+        plain["channel_values"] = values
+        return CheckpointTuple(
+            config=config_of(row.ref),
+            checkpoint=cast(Checkpoint, plain),
+            metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3], "metadata")),
+            parent_config=None if row.parent is None else config_of(Ref(row.ref.thread, row.ref.ns, row.parent)),
+            pending_writes=[self.unpack_write(write) for write in in_order(stored.writes)],
+        )
+
+    def unpack_write(self, write: Write) -> tuple[str, str, Any]:
+        """Return (task id, channel, value)."""
+        channel = from_text(write.channel)
+        return from_text(write.task), channel, self.load(write.data, f"a write to channel {channel!r}")
+
+    def load(self, data: bytes, what: str) -> Any:
+        """Return the value of one frame or write."""
+        tag, payload = unseal(data)
+        return self._load_typed(tag, payload, what)
+
+    def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for key, value in metadata.items():
+            if not self._secret(key):
+                merged[key] = value
+        for extra in (config.get("metadata"), config.get("configurable")):
+            for key, value in (extra or {}).items():
+                if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or self._secret(key):
+                    continue
+                if isinstance(value, str | int | float):
+                    merged[key] = value
+        return merged
+
+    def _secret(self, key: str) -> bool:
+        return key.lower().replace("-", "_") in self.secret_keys
+
+    def _dump(self, what: str, value: Any) -> bytes:
+        return seal(*self._typed(what, value))
+
+    def _typed(self, what: str, value: Any) -> tuple[str, bytes]:
+        try:
+            return self.serde.dumps_typed(value)
+        except Exception as error:
+            raise DataError(f"{what} cannot be stored: {error}") from error
+
+    def _load_typed(self, tag: str, payload: bytes, what: str) -> Any:
+        try:
+            return self.serde.loads_typed((tag, payload))
+        except NotImplementedError as error:
+            raise DataError(f"{what} was stored by another serializer (type {tag!r}): {error}") from error
+
+
+def in_order(writes: Iterable[Write]) -> list[Write]:
+    """Return writes in the order in which a run applies them."""
+    return sorted(writes, key=lambda w: writes_sort_key(w.path, w.task, w.idx))
+
+
+def _parts(row: Row) -> tuple[str, bytes, str, bytes]:
+    _, payload = unseal(row.body)
+    return cast("tuple[str, bytes, str, bytes]", ormsgpack.unpackb(payload))

@@ -1,0 +1,204 @@
+"""Every checkpointer operation, written once for every store and for sync and async callers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+)
+
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
+from langgraph_statekit.checkpoint.records import Change, Outline, Query, Ref, Stored, from_text, to_text
+from langgraph_statekit.checkpoint.retention import heads, keep_latest, walk, without_runs
+from langgraph_statekit.checkpoint.run import Runtime
+from langgraph_statekit.errors import Conflict, Misuse
+
+PAGE_ROWS = 100
+_ATTEMPTS = 8
+
+
+class Engine:
+    """Operations over a backend; the codec comes with each call, since clones of a saver differ only in it."""
+
+    def __init__(self, backend: Backend, runtime: Runtime) -> None:
+        self._backend = backend
+        self._io = runtime.io
+        self._ready = False
+
+    async def setup(self) -> None:
+        await self._io(self._backend.setup)
+        self._ready = True
+
+    async def close(self) -> None:
+        await self._io(self._backend.close)
+
+    async def _store(self) -> Backend:
+        if not self._ready:
+            await self.setup()
+        return self._backend
+
+    async def put(
+        self,
+        codec: Codec,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        row, frames = codec.pack_put(config, checkpoint, metadata, new_versions)
+        store = await self._store()
+        await self._io(store.save, row, frames)
+        return config_of(row.ref)
+
+    async def put_writes(
+        self, codec: Codec, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> None:
+        ref, packed = codec.pack_writes(config, writes, task_id, task_path)
+        if packed:
+            store = await self._store()
+            await self._io(store.save_writes, ref, packed)
+
+    async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
+        store = await self._store()
+        stored = await self._io(store.load, *ref_of(config))
+        return None if stored is None else codec.unpack(stored)
+
+    async def list(
+        self,
+        codec: Codec,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        left = limit
+        bound = (before or {}).get("configurable", {}).get("checkpoint_id")
+        async for query in self._queries(config, to_text(bound) if bound else None):
+            async for item in self._list_thread(codec, query, filter or {}, left):
+                yield item
+                if left is not None:
+                    left -= 1
+            if left is not None and left <= 0:
+                return
+
+    async def _queries(self, config: RunnableConfig | None, before: str | None) -> AsyncIterator[Query]:
+        if config is not None:
+            thread, ns, id = ref_of(config)
+            scope = None if config["configurable"].get("checkpoint_ns") is None else ns
+            yield Query(thread, scope, id, before)
+            return
+        store = await self._store()
+        pages = iter(await self._io(store.threads))
+        while page := await self._io(next, pages, ()):
+            for thread in page:
+                yield Query(thread, before=before)
+
+    async def _list_thread(
+        self, codec: Codec, query: Query, filter: Mapping[str, Any], limit: int | None
+    ) -> AsyncIterator[CheckpointTuple]:
+        store = await self._store()
+        below = None
+        while limit is None or limit > 0:
+            size = PAGE_ROWS if limit is None or filter else min(limit, PAGE_ROWS)
+            rows = await self._io(
+                store.rows, Query(query.thread, query.ns, query.id, query.before, below, size)
+            )
+            wanted = [row for row in rows if not filter or matches(codec.metadata(row), filter)][:limit]
+            if wanted:
+                keys = {key for row in wanted for key in row.keys}
+                frames, writes = await self._io(store.fill, query.thread, keys, [row.ref for row in wanted])
+                for row in wanted:
+                    yield codec.unpack(Stored(row, frames, writes.get(row.ref, ())))
+                    if limit is not None:
+                        limit -= 1
+            if len(rows) < size:
+                return
+            below = rows[-1].seq
+
+    async def get_delta_channel_history(
+        self, codec: Codec, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        if not channels:
+            return {}
+        thread, ns, id = ref_of(config)
+        names = {channel_key(from_text(ns), channel): channel for channel in channels}
+        store = await self._store()
+        outline = await self._io(store.outline, thread, ns)
+        rows = {row.ref: row for row in outline.rows}
+        start = Ref(thread, ns, id) if id else next(iter(heads(outline.rows)), None)
+        steps = [] if start not in rows else list(walk(rows, outline.frames, rows[start], names))
+        seeds = {name: key for _, found, _ in steps for name, key in found.items()}
+        frames, writes = (
+            await self._io(store.fill, thread, set(seeds.values()), [row.ref for row, _, _ in steps])
+            if steps
+            else ({}, {})
+        )
+        found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+        for row, _, open_channels in reversed(steps):
+            wanted = {to_text(names[name]): names[name] for name in open_channels}
+            for write in in_order(writes.get(row.ref, ())):
+                if write.channel in wanted:
+                    found[wanted[write.channel]].append(codec.unpack_write(write))
+        result: dict[str, DeltaChannelHistory] = {}
+        for name, channel in names.items():
+            result[channel] = {"writes": found[channel]}
+            if name in seeds and (data := frames.get(seeds[name])) is not None:
+                result[channel]["seed"] = codec.load(data, f"channel {channel!r}")
+        return result
+
+    async def delete_thread(self, thread_id: str) -> None:
+        store = await self._store()
+        await self._io(store.drop_thread, to_text(thread_id))
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        wanted = {to_text(run_id) for run_id in _ids(run_ids, "run_ids")}
+        if not wanted:
+            return
+        store = await self._store()
+        pages = iter(await self._io(store.threads, wanted))
+        while page := await self._io(next, pages, ()):
+            for thread in page:
+                await self._change(thread, lambda outline: without_runs(outline, wanted))
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        if to_text(source) == to_text(target):
+            return
+        store = await self._store()
+        if not await self._io(store.copy_thread, to_text(source), to_text(target), os.urandom(12).hex()):
+            raise Misuse(f"thread {target!r} already has checkpoints: delete it first, or copy to another id")
+
+    async def prune(self, thread_ids: Sequence[str], strategy: str) -> None:
+        if strategy not in ("keep_latest", "delete"):
+            raise Misuse(f"unknown strategy {strategy!r}: use 'keep_latest' or 'delete'")
+        for thread in _ids(thread_ids, "thread_ids"):
+            if strategy == "delete":
+                await self.delete_thread(thread)
+            else:
+                await self._change(to_text(thread), keep_latest)
+
+    async def _change(self, thread: str, plan: Any) -> None:
+        store = await self._store()
+        for _ in range(_ATTEMPTS):
+            outline: Outline = await self._io(store.outline, thread, None)
+            change: Change = plan(outline)
+            if not (change.drop or change.drop_frames or change.relink):
+                return
+            if await self._io(store.apply, thread, outline.rev, change):
+                return
+        raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")
+
+
+def _ids(ids: Collection[str], what: str) -> Collection[str]:
+    if isinstance(ids, str | bytes):
+        raise Misuse(f"{what} must be a sequence of ids, not one string: pass [{ids!r}]")
+    return ids

@@ -1,0 +1,142 @@
+"""What a store keeps: frozen records without any LangGraph type.
+
+Every id in a record is *storage text* (see `to_text`): valid UTF-8 without NUL, so that each store
+takes it as it is. `Row.body`, `Frame.data` and `Write.data` are opaque bytes made by `codec`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+_SPECIAL = re.compile("[\\\\\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
+
+
+def to_text(value: object) -> str:
+    """Return `str(value)` with NUL, lone surrogates and backslashes escaped, so that any store takes it."""
+    return _SPECIAL.sub(
+        lambda m: "\\\\" if m[0] == "\\" else f"\\u{ord(m[0]):04x}", str(value)
+    )
+
+
+def from_text(text: str) -> str:
+    """Undo `to_text`."""
+    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "\\", text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ref:
+    """Address of one checkpoint."""
+
+    thread: str
+    ns: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One checkpoint without its channel values.
+
+    Attributes:
+        ref: Address.
+        parent: Id of the parent checkpoint as shown to readers; None for a root.
+        via: Id of the ancestor to walk to for delta history where it differs from `parent` (retention has
+            removed what lay between); None: walk to `parent`.
+        seq: Place in the thread's order of commits, counted over all namespaces from 1. Assigned by the
+            store; 0 in a row that is not stored yet.
+        keys: One frame key of 16 bytes for each channel version of the checkpoint, stored or not. The first
+            8 bytes name the channel, the last 8 the version.
+        deltas: The 8-byte channel names of channels whose value must be rebuilt from ancestors.
+        run_id: `metadata["run_id"]`, for `delete_for_runs`; None if there is none.
+        hidden: Kept only for the delta history of later checkpoints; neither listed nor loaded.
+        body: Checkpoint and metadata, opaque. Empty in an outline.
+    """
+
+    ref: Ref
+    parent: str | None = None
+    via: str | None = None
+    seq: int = 0
+    keys: tuple[bytes, ...] = ()
+    deltas: tuple[bytes, ...] = ()
+    run_id: str | None = None
+    hidden: bool = False
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One stored version of one channel; `data=None` says that the version has no value."""
+
+    key: bytes
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One pending write of a task; `idx < 0` is a special channel that overwrites, others keep the first."""
+
+    task: str
+    idx: int
+    channel: str
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A row with the frames and writes that belong to it."""
+
+    row: Row
+    frames: Mapping[bytes, bytes]
+    writes: Sequence[Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which rows of a thread to read, newest first.
+
+    Attributes:
+        thread: Thread to read.
+        ns: Namespace, or None for all namespaces of the thread.
+        id: Only this checkpoint id (in each namespace that has it), or None.
+        before: Only rows older than this checkpoint id. In a namespace that has a row of this id the rows are
+            compared by `seq`, in any other by id as text. None: no bound.
+        below_seq: Only rows with `seq < below_seq`: where the last page ended. None: from the newest.
+        limit: At most this many rows.
+    """
+
+    thread: str
+    ns: str | None = None
+    id: str | None = None
+    before: str | None = None
+    below_seq: int | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and frame keys.
+
+    `rev` changes with every `save` and `apply` on the thread; 0 for a thread that does not exist.
+    """
+
+    rev: int
+    rows: Sequence[Row]
+    frames: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A set of removals that `Backend.apply` makes as one step.
+
+    Attributes:
+        drop: Rows to remove together with their writes.
+        drop_frames: Keys of frames to remove.
+        relink: Rows that stay but change: address to (parent, via, hidden). A hidden row keeps its writes.
+    """
+
+    drop: Sequence[Ref] = ()
+    drop_frames: Sequence[bytes] = ()
+    relink: Mapping[Ref, tuple[str | None, str | None, bool]] = field(default_factory=dict)

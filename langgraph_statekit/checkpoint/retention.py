@@ -1,0 +1,86 @@
+"""Which checkpoints may go, and what must stay for those that are kept. Pure: outlines in, changes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from langgraph_statekit.checkpoint.records import Change, Outline, Ref, Row
+
+
+def heads(rows: Sequence[Row]) -> set[Ref]:
+    """Return the latest checkpoint of each namespace; `rows` are in order of `seq`."""
+    return set({row.ref.ns: row.ref for row in rows if not row.hidden}.values())
+
+
+def keep_latest(outline: Outline) -> Change:
+    """Keep the latest checkpoint of each namespace."""
+    return keep_only(outline, heads(outline.rows))
+
+
+def without_runs(outline: Outline, run_ids: Collection[str]) -> Change:
+    """Remove the checkpoints of some runs."""
+    return keep_only(outline, {row.ref for row in outline.rows if not row.hidden and row.run_id not in run_ids})
+
+
+def lineage(rows: Mapping[Ref, Row], row: Row) -> Iterator[Row]:
+    """Yield the stored ancestors of a row, nearest first, hidden ones too."""
+    seen = {row.ref}
+    while True:
+        up = row.via or row.parent
+        ref = None if up is None else Ref(row.ref.thread, row.ref.ns, up)
+        if ref is None or ref in seen or ref not in rows:
+            return
+        seen.add(ref)
+        row = rows[ref]
+        yield row
+
+
+def walk(
+    rows: Mapping[Ref, Row], frames: frozenset[bytes], start: Row, channels: Collection[bytes]
+) -> Iterator[tuple[Row, dict[bytes, bytes], set[bytes]]]:
+    """Yield what rebuilds `channels` at `start`: ancestors, nearest first, with seeds and channels still open.
+
+    Each item is (ancestor, {channel: key of its stored value there}, channels whose writes there count). The
+    writes of the ancestor that holds a channel's seed count too; older ones do not.
+    """
+    open_channels = set(channels)
+    for row in lineage(rows, start):
+        if not open_channels:
+            return
+        seeds = {key[:8]: key for key in row.keys if key[:8] in open_channels and key in frames}
+        yield row, seeds, set(open_channels)
+        open_channels -= seeds.keys()
+
+
+def keep_only(outline: Outline, keep: set[Ref]) -> Change:
+    """Keep the given checkpoints whole; hide ancestors that their delta channels need; remove all else.
+
+    A kept checkpoint whose parent goes is given its nearest kept ancestor as parent.
+    """
+    rows = {row.ref: row for row in outline.rows}
+    needed = {key for ref in keep for key in rows[ref].keys}
+    carriers: set[Ref] = set()
+    for ref in keep:
+        row = rows[ref]
+        missing = {key[:8] for key in row.keys if key[:8] in row.deltas and key not in outline.frames}
+        for ancestor, seeds, _ in walk(rows, outline.frames, row, missing):
+            carriers.add(ancestor.ref)
+            needed.update(seeds.values())
+    stay = keep | carriers
+    relink: dict[Ref, tuple[str | None, str | None, bool]] = {}
+    for ref in stay:
+        row = rows[ref]
+        parent = _nearest(rows, row, keep.__contains__)
+        up = _nearest(rows, row, stay.__contains__)
+        link = (parent, up if up != parent else None, ref not in keep)
+        if link != (row.parent, row.via, row.hidden):
+            relink[ref] = link
+    return Change(
+        drop=[ref for ref in rows if ref not in stay],
+        drop_frames=[key for key in outline.frames if key not in needed],
+        relink=relink,
+    )
+
+
+def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Callable[[Ref], bool]) -> str | None:
+    return next((up.ref.id for up in lineage(rows, row) if wanted(up.ref)), None)

@@ -1,0 +1,249 @@
+"""LangGraph's checkpointer interface over the engine: one class for sync and async callers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    SerializerProtocol,
+)
+
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
+from langgraph_statekit.checkpoint.engine import Engine
+from langgraph_statekit.checkpoint.run import Blocking, Threads, run_sync
+from langgraph_statekit.checkpoint.serde import StatekitSerializer
+
+
+class StatekitSaver(BaseCheckpointSaver[str]):
+    """A checkpointer over any backend; one object serves `invoke` and `ainvoke`, many threads and event loops.
+
+    A call returns when the store has made the change durable. Async calls run the same blocking calls in a bounded
+    pool of threads, so no event loop owns a connection.
+
+    Args:
+        backend: Where checkpoints are stored.
+        serde: Serializer of values and metadata; None for `StatekitSerializer`.
+        secret_keys: Keys that are never stored in metadata, in lower case with `_`.
+        workers: Threads that serve async callers.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        serde: SerializerProtocol | None = None,
+        secret_keys: Collection[str] = SECRET_KEYS,
+        workers: int = 8,
+    ) -> None:
+        super().__init__(serde=serde or StatekitSerializer())
+        self.backend = backend
+        self._secret_keys = frozenset(secret_keys)
+        self._threads = Threads(workers)
+        self._sync = Engine(backend, Blocking())
+        self._async = Engine(backend, self._threads)
+
+    @property
+    def _codec(self) -> Codec:
+        return Codec(self.serde, self._secret_keys)
+
+    def setup(self) -> None:
+        """Create what the store needs; runs by itself on first use and may be repeated by any number of workers."""
+        run_sync(self._sync.setup())
+
+    async def asetup(self) -> None:
+        """Async version of `setup`."""
+        await self._async.setup()
+
+    def close(self) -> None:
+        """Give back the connections that the saver opened; it opens new ones if it is used again."""
+        self._threads.close()
+        self.backend.close()
+
+    async def aclose(self) -> None:
+        """Async version of `close`."""
+        await self._async.close()
+        self._threads.close()
+
+    def __enter__(self) -> Self:
+        self.setup()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.asetup()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint of `config`, or the latest of its thread and namespace; None if there is none."""
+        return run_sync(self._sync.get_tuple(self._codec, config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Async version of `get_tuple`."""
+        return await self._async.get_tuple(self._codec, config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first; no connection is held between two of them.
+
+        Args:
+            config: Thread, and namespace or checkpoint if given; None for all threads, one after the other.
+            filter: Metadata keys and the exact values that they must have; None also matches a missing key.
+            before: Only checkpoints older than this one.
+            limit: At most so many; None for all, 0 or less for none.
+        """
+        items = self._sync.list(self._codec, config, filter, before, limit)
+        try:
+            while True:
+                try:
+                    item = run_sync(items.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            run_sync(items.aclose())
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Async version of `list`."""
+        items = self._async.list(self._codec, config, filter, before, limit)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint with the values of `new_versions`, all or nothing, and return its config.
+
+        Raises:
+            DataError: A value cannot be stored; nothing was written.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(self._sync.put(self._codec, config, checkpoint, metadata, new_versions))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Async version of `put`; values are serialized before the first await."""
+        return await self._async.put(self._codec, config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store the writes of a task, all or nothing; the checkpoint need not be stored yet.
+
+        Raises:
+            DataError: A value cannot be stored; nothing was written.
+            Unavailable: The store did not answer; call again.
+        """
+        run_sync(self._sync.put_writes(self._codec, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Async version of `put_writes`; values are serialized before the first await."""
+        await self._async.put_writes(self._codec, config, writes, task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove every checkpoint, value and write of a thread; no error if there is none."""
+        run_sync(self._sync.delete_thread(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Async version of `delete_thread`."""
+        await self._async.delete_thread(thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints whose `metadata["run_id"]` is given, in all threads; what later ones need stays."""
+        run_sync(self._sync.delete_for_runs(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Async version of `delete_for_runs`."""
+        await self._async.delete_for_runs(run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a whole thread, history, writes and all namespaces, to a thread that has no checkpoints.
+
+        Raises:
+            Misuse: The target has checkpoints; nothing was changed.
+        """
+        run_sync(self._sync.copy_thread(source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Async version of `copy_thread`."""
+        await self._async.copy_thread(source_thread_id, target_thread_id)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove old checkpoints; each thread changes in one step.
+
+        Args:
+            thread_ids: Threads; unknown ones are passed over.
+            strategy: `"keep_latest"` keeps the latest checkpoint of each namespace with its pending writes and, out
+                of sight, what its delta channels need; `"delete"` removes the threads.
+
+        Raises:
+            Conflict: A thread kept changing meanwhile; call again.
+        """
+        run_sync(self._sync.prune(thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Async version of `prune`."""
+        await self._async.prune(thread_ids, strategy)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return, for each channel, its writes since the nearest stored value, and that value as seed."""
+        return run_sync(self._sync.get_delta_channel_history(self._codec, config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Async version of `get_delta_channel_history`."""
+        return await self._async.get_delta_channel_history(self._codec, config, channels)
+
+    def get_next_version(self, current: str | int | float | None, channel: None) -> str:
+        """Return a version that sorts after `current` and is unique across forks."""
+        number = 0 if current is None else int(str(current).split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"

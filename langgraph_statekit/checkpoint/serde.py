@@ -1,0 +1,6 @@
+"""placeholder until the serializer lands"""
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+
+class StatekitSerializer(JsonPlusSerializer):
+    """JsonPlusSerializer."""

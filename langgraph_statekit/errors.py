@@ -1,0 +1,56 @@
+"""The errors that callers can act on.
+
+StatekitError
+├── Unavailable (ConnectionError)    the store did not answer; try again later
+├── Conflict                         the thread changed meanwhile; read again
+├── Fenced                           a newer holder owns the thread; stop
+├── CheckpointMissing (LookupError)  asked for by id and not there
+├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
+│   ├── Corrupt                      checksum or envelope wrong
+│   └── SchemaTooNew                 written by a later release; upgrade
+└── Misuse (ValueError)              wrong configuration or argument
+"""
+
+from __future__ import annotations
+
+
+class StatekitError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    retryable = False
+
+
+class Unavailable(StatekitError, ConnectionError):
+    """The store did not answer in time; nothing is known to be saved. The driver's error is the cause."""
+
+    retryable = True
+
+
+class Conflict(StatekitError):
+    """The thread changed while the operation ran; read it again and repeat."""
+
+    retryable = True
+
+
+class Fenced(StatekitError):
+    """A newer holder owns the thread; stop working on it."""
+
+
+class CheckpointMissing(StatekitError, LookupError):
+    """The checkpoint was asked for by id and is not stored."""
+
+
+class DataError(StatekitError, ValueError):
+    """A value cannot be stored exactly, or stored bytes cannot be read."""
+
+
+class Corrupt(DataError):
+    """Stored bytes fail their checksum or have no known envelope."""
+
+
+class SchemaTooNew(DataError):
+    """Stored bytes were written by a later release; upgrade this one."""
+
+
+class Misuse(StatekitError, ValueError):
+    """A setting or an argument is wrong; the message says what to change."""
