@@ -22,9 +22,9 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
-    SerializerProtocol,
     writes_sort_key,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Stored, Write, from_text, to_text
 from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
@@ -42,11 +42,52 @@ _LEVEL: Final = 1
 DeltaCounters = "counters_since_delta_snapshot"
 
 SECRET_KEYS: Final = frozenset(
-    "access_key access_token api_key api_secret api_token apikey auth auth_token authorization aws_secret_access_key "
-    "aws_session_token bearer bearer_token client_secret connection_string cookie credential credentials "
-    "database_url db_password dsn github_token hf_token id_token jwt openai_api_key anthropic_api_key passphrase "
-    "passwd password private_key pwd refresh_token secret secret_access_key secret_key secret_token secrets session_cookie "
-    "session_token signing_key ssh_key token x_api_key".split()
+    {
+        "access_key",
+        "access_token",
+        "anthropic_api_key",
+        "api_key",
+        "api_secret",
+        "api_token",
+        "apikey",
+        "auth",
+        "auth_token",
+        "authorization",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "bearer",
+        "bearer_token",
+        "client_secret",
+        "connection_string",
+        "cookie",
+        "credential",
+        "credentials",
+        "database_url",
+        "db_password",
+        "dsn",
+        "github_token",
+        "hf_token",
+        "id_token",
+        "jwt",
+        "openai_api_key",
+        "passphrase",
+        "passwd",
+        "password",
+        "private_key",
+        "pwd",
+        "refresh_token",
+        "secret",
+        "secret_access_key",
+        "secret_key",
+        "secret_token",
+        "secrets",
+        "session_cookie",
+        "session_token",
+        "signing_key",
+        "ssh_key",
+        "token",
+        "x_api_key",
+    }
 )
 """Keys whose values are not stored in metadata (compared in lower case, with `-` read as `_`)."""
 
@@ -166,7 +207,9 @@ class Codec:
             ref=Ref(thread, ns, to_text(checkpoint["id"])),
             parent=parent,
             keys=tuple(frame_key(ns, channel, version) for channel, version in versions.items()),
-            deltas=tuple(channel_key(ns, channel) for channel in merged.get(DeltaCounters) or () if channel in versions),
+            deltas=tuple(
+                channel_key(ns, channel) for channel in merged.get(DeltaCounters) or () if channel in versions
+            ),
             run_id=None if run_id is None else to_text(run_id),
             body=seal(
                 "",
@@ -235,10 +278,7 @@ class Codec:
         return self._load_typed(tag, payload, what)
 
     def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for key, value in metadata.items():
-            if not self._secret(key):
-                merged[key] = value
+        merged: dict[str, Any] = {key: value for key, value in metadata.items() if not self._secret(key)}
         for extra in (config.get("metadata"), config.get("configurable")):
             for key, value in (extra or {}).items():
                 if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or self._secret(key):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -80,7 +80,7 @@ class Engine:
         filter: Mapping[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    ) -> AsyncGenerator[CheckpointTuple]:
         left = limit
         bound = (before or {}).get("configurable", {}).get("checkpoint_id")
         async for query in self._queries(config, to_text(bound) if bound else None):
@@ -110,9 +110,7 @@ class Engine:
         below = None
         while limit is None or limit > 0:
             size = PAGE_ROWS if limit is None or filter else min(limit, PAGE_ROWS)
-            rows = await self._io(
-                store.rows, Query(query.thread, query.ns, query.id, query.before, below, size)
-            )
+            rows = await self._io(store.rows, Query(query.thread, query.ns, query.id, query.before, below, size))
             wanted = [row for row in rows if not filter or matches(codec.metadata(row), filter)][:limit]
             if wanted:
                 keys = {key for row in wanted for key in row.keys}
@@ -186,11 +184,11 @@ class Engine:
             else:
                 await self._change(to_text(thread), keep_latest)
 
-    async def _change(self, thread: str, plan: Any) -> None:
+    async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> None:
         store = await self._store()
         for _ in range(_ATTEMPTS):
-            outline: Outline = await self._io(store.outline, thread, None)
-            change: Change = plan(outline)
+            outline = await self._io(store.outline, thread, None)
+            change = plan(outline)
             if not (change.drop or change.drop_frames or change.relink):
                 return
             if await self._io(store.apply, thread, outline.rev, change):

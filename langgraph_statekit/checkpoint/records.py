@@ -16,9 +16,7 @@ _ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
 
 def to_text(value: object) -> str:
     """Return `str(value)` with NUL, lone surrogates and backslashes escaped, so that any store takes it."""
-    return _SPECIAL.sub(
-        lambda m: "\\\\" if m[0] == "\\" else f"\\u{ord(m[0]):04x}", str(value)
-    )
+    return _SPECIAL.sub(lambda m: "\\\\" if m[0] == "\\" else f"\\u{ord(m[0]):04x}", str(value))
 
 
 def from_text(text: str) -> str:

@@ -15,8 +15,8 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    SerializerProtocol,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
@@ -94,7 +94,7 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         await self.aclose()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint of `config`, or the latest of its thread and namespace; None if there is none."""
+        """Return the checkpoint of `config`, or the latest of its namespace; None if there is none."""
         return run_sync(self._sync.get_tuple(self._codec, config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -1,4 +1,5 @@
 """placeholder until the serializer lands"""
+
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -16,12 +18,14 @@ from langgraph_statekit.checkpoint.records import (
     Stored,
     Write,
 )
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Misuse
 
 
 @dataclass
 class _Thread:
     seq: int = 0
-    rev: int = 0
+    rev: int = field(default_factory=time.time_ns)
     copied_by: str = ""
     rows: dict[Ref, Row] = field(default_factory=dict)
     frames: dict[bytes, bytes] = field(default_factory=dict)
@@ -101,13 +105,13 @@ class MemoryBackend:
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._lock:
-            held = self._threads.get(thread, _Thread())
+            held = self._threads.get(thread, _Thread(rev=0))
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
             return Outline(held.rev, [replace(row, body=b"") for row in rows], frozenset(held.frames))
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._lock:
-            held = self._threads.get(thread, _Thread())
+            held = self._threads.get(thread, _Thread(rev=0))
             if held.rev != rev:
                 return False
             for ref in change.drop:
@@ -116,7 +120,8 @@ class MemoryBackend:
             for key in change.drop_frames:
                 held.frames.pop(key, None)
             for ref, (parent, via, hidden) in change.relink.items():
-                held.rows[ref] = replace(held.rows[ref], parent=parent, via=via, hidden=hidden)
+                if ref in held.rows:
+                    held.rows[ref] = replace(held.rows[ref], parent=parent, via=via, hidden=hidden)
             held.rev += 1
             if not held.rows:
                 self._threads.pop(thread, None)
@@ -138,10 +143,12 @@ class MemoryBackend:
                 held.seq,
                 there.rev + 1,
                 operation,
-                {replace(ref, thread=target): replace(row, ref=replace(ref, thread=target)) for ref, row in held.rows.items()},
+                {
+                    replace(ref, thread=target): replace(row, ref=replace(ref, thread=target))
+                    for ref, row in held.rows.items()
+                },
                 dict(held.frames),
-                {replace(ref, thread=target): dict(writes) for ref, writes in held.writes.items()}
-                | there.writes,
+                {replace(ref, thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
             )
             return True
 
@@ -154,3 +161,21 @@ class MemoryBackend:
             )
         if found:
             yield found
+
+
+class MemoryStoreSaver(StatekitSaver):
+    """A checkpointer in this process, for tests; the checkpoints go with the object.
+
+    Args:
+        options: As in `StatekitSaver`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(MemoryBackend(), **options)
+
+    @classmethod
+    def from_url(cls, url: str, **options: Any) -> Self:
+        """Open `memory://`."""
+        if url != "memory://":
+            raise Misuse(f"{url!r}: a store in memory has no name and no settings: use memory://")
+        return cls(**options)

@@ -1,0 +1,79 @@
+"""Durable, inspectable, recoverable state for LangGraph agents. Importing it loads no client library of a store."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langgraph_statekit.checkpoint.backends.objects import ObjectStoreSaver
+    from langgraph_statekit.checkpoint.backends.postgres import PostgresSaver
+    from langgraph_statekit.checkpoint.backends.redis import RedisSaver
+    from langgraph_statekit.checkpoint.backends.sqlite import SqliteSaver
+    from langgraph_statekit.checkpoint.opening import open_saver
+    from langgraph_statekit.checkpoint.results import SerializableResult
+    from langgraph_statekit.checkpoint.saver import StatekitSaver
+    from langgraph_statekit.checkpoint.serde import StatekitSerializer
+    from langgraph_statekit.errors import (
+        CheckpointMissing,
+        Conflict,
+        Corrupt,
+        DataError,
+        Fenced,
+        Misuse,
+        SchemaTooNew,
+        StatekitError,
+        Unavailable,
+    )
+
+_HOMES = {
+    "open_saver": "checkpoint.opening",
+    "StatekitSaver": "checkpoint.saver",
+    "SqliteSaver": "checkpoint.backends.sqlite",
+    "RedisSaver": "checkpoint.backends.redis",
+    "PostgresSaver": "checkpoint.backends.postgres",
+    "ObjectStoreSaver": "checkpoint.backends.objects",
+    "StatekitSerializer": "checkpoint.serde",
+    "SerializableResult": "checkpoint.results",
+    "CheckpointMissing": "errors",
+    "Conflict": "errors",
+    "Corrupt": "errors",
+    "DataError": "errors",
+    "Fenced": "errors",
+    "Misuse": "errors",
+    "SchemaTooNew": "errors",
+    "StatekitError": "errors",
+    "Unavailable": "errors",
+}
+
+__all__ = [
+    "CheckpointMissing",
+    "Conflict",
+    "Corrupt",
+    "DataError",
+    "Fenced",
+    "Misuse",
+    "ObjectStoreSaver",
+    "PostgresSaver",
+    "RedisSaver",
+    "SchemaTooNew",
+    "SerializableResult",
+    "SqliteSaver",
+    "StatekitError",
+    "StatekitSaver",
+    "StatekitSerializer",
+    "Unavailable",
+    "open_saver",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,41 @@
+CREATE TABLE IF NOT EXISTS threads (
+    tid INTEGER PRIMARY KEY,
+    thread TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL,
+    rev INTEGER NOT NULL,
+    copied_by TEXT
+);
+CREATE TABLE IF NOT EXISTS rows (
+    tid INTEGER NOT NULL,
+    ns TEXT NOT NULL,
+    id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    parent TEXT,
+    via TEXT,
+    hidden INTEGER NOT NULL,
+    run_id TEXT,
+    keys BLOB NOT NULL,
+    deltas BLOB NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (tid, ns, id)
+);
+CREATE INDEX IF NOT EXISTS rows_by_ns ON rows (tid, ns, seq);
+CREATE INDEX IF NOT EXISTS rows_by_seq ON rows (tid, seq);
+CREATE INDEX IF NOT EXISTS rows_by_run ON rows (run_id) WHERE run_id IS NOT NULL;
+CREATE TABLE IF NOT EXISTS frames (
+    tid INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (tid, key)
+);
+CREATE TABLE IF NOT EXISTS writes (
+    tid INTEGER NOT NULL,
+    ns TEXT NOT NULL,
+    id TEXT NOT NULL,
+    task TEXT NOT NULL,
+    idx INTEGER NOT NULL,
+    channel TEXT NOT NULL,
+    path TEXT NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (tid, ns, id, task, idx)
+);
