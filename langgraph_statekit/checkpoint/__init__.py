@@ -1,0 +1,1 @@
+"""Checkpoint savers for LangGraph."""

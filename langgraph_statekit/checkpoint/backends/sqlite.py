@@ -182,7 +182,8 @@ class SqliteBackend:
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._writing() as db:
             copied = db.execute(
-                "SELECT copied_by FROM threads t WHERE thread = ? AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)",
+                "SELECT copied_by FROM threads t"
+                " WHERE thread = ? AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)",
                 (target,),
             ).fetchone()
             if copied is not None:
@@ -199,7 +200,8 @@ class SqliteBackend:
             )
             db.execute("INSERT OR REPLACE INTO frames SELECT ?, key, data FROM frames WHERE tid = ?", (new, old[0]))
             db.execute(
-                "INSERT OR IGNORE INTO writes SELECT ?, ns, id, task, idx, channel, path, data FROM writes WHERE tid = ?",
+                "INSERT OR IGNORE INTO writes SELECT ?, ns, id, task, idx, channel, path, data"
+                " FROM writes WHERE tid = ?",
                 (new, old[0]),
             )
             return True
@@ -212,7 +214,8 @@ class SqliteBackend:
                 page = [
                     thread
                     for (thread,) in db.execute(
-                        "SELECT thread FROM threads t WHERE thread > ? AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid"
+                        "SELECT thread FROM threads t WHERE thread > ?"
+                        " AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid"
                         + ("" if wanted is None else f" AND r.run_id IN ({_marks(wanted)})")
                         + ") ORDER BY thread LIMIT 500",
                         (last, *(wanted or ())),
@@ -276,12 +279,13 @@ class SqliteBackend:
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            if mode != "wal":
-                raise Misuse(f"{self.path} cannot use write-ahead logging (mode {mode!r}): put it on a local disk")
             db.execute("PRAGMA synchronous = FULL")
         except BaseException:
             db.close()
             raise
+        if mode != "wal":
+            db.close()
+            raise Misuse(f"{self.path} cannot use write-ahead logging (mode {mode!r}): put it on a local disk")
         return db
 
     def _patiently(self, call: Any) -> Any:

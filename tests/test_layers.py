@@ -1,0 +1,58 @@
+"""A module imports only what stands to its left in the design's order."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
+LAYERS = [
+    {"errors", "checkpoint.records"},
+    {"checkpoint.codec", "checkpoint.retention", "checkpoint.serde", "checkpoint.results"},
+    {"checkpoint.run", "checkpoint.backend"},
+    {"checkpoint.engine"},
+    {"checkpoint.saver"},
+    {"checkpoint.backends"},
+    {"checkpoint.opening"},
+    {"testing"},
+]
+CLIENTS = {"redis": "backends/redis", "psycopg": "backends/postgres", "psycopg_pool": "backends/postgres", "obstore": "backends/objects"}
+
+
+def layer(module: str) -> int:
+    return next(n for n, names in enumerate(LAYERS) for name in names if f"{module}.".startswith(f"{name}."))
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    return names | {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+
+
+def modules() -> list[Path]:
+    return [path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or "objects" in path.parts]
+
+
+def test_modules_import_only_from_their_left() -> None:
+    for path in modules():
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        for used in imports(path):
+            if used.startswith("langgraph_statekit."):
+                assert layer(used.removeprefix("langgraph_statekit.")) <= layer(name), f"{name} imports {used}"
+
+
+def test_a_client_library_is_imported_by_its_one_store() -> None:
+    for path in modules():
+        for used in imports(path):
+            home = CLIENTS.get(used.split(".")[0])
+            assert home is None or home in path.as_posix(), f"{path} imports {used}"
+
+
+def test_importing_the_package_loads_no_client_library() -> None:
+    code = "import sys, langgraph_statekit as s; s.open_saver; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not [client for client in CLIENTS if f"'{client}'" in loaded]
+    code = "import sys, langgraph_statekit; print(len([m for m in sys.modules if m.startswith('langgraph_statekit.')]))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
