@@ -10,6 +10,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
 LAYERS = [
     {"errors", "checkpoint.records"},
+    {"checkpoint.splice"},
+    {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention", "checkpoint.serde", "checkpoint.results"},
     {"checkpoint.run", "checkpoint.backend"},
     {"checkpoint.engine"},

@@ -32,12 +32,13 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back connections that the backend opened itself; harmless when repeated."""
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
-        """Store a checkpoint and its new frames.
+    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
+        """Store a checkpoint and its new frames; False, and nothing changed, when a delta's base is not stored.
 
         A new row gets the thread's next `seq` and becomes the head of its namespace. A row that exists keeps its
         `seq` and its place and takes the new content. A frame whose key exists is replaced; one without data
-        removes the stored one.
+        removes the stored one. What is replaced or removed by another check stays under key + check, for deltas that
+        build on it. A base is stored if a frame has its key and its check, or is kept under key + check.
         """
 
     def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
@@ -47,7 +48,9 @@ class Backend(Protocol):
         """
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
-        """Return a checkpoint with every stored frame of `row.keys` and its writes; `id=None` means the head.
+        """Return a checkpoint with its writes, every stored frame of `row.keys` and all that these build on.
+
+        `id=None` means the head.
 
         The head is the row of the namespace with the highest `seq` that is not hidden. Hidden rows are not found.
         """
@@ -57,11 +60,11 @@ class Backend(Protocol):
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
-        """Return the stored ones of `keys`, and the writes of each of `refs` that has any."""
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
+        """Return the stored ones of `keys` with all that they build on, and the writes of each of `refs`."""
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
-        """Return the thread's rows without bodies (of one namespace if given) and its frame keys."""
+        """Return the thread's rows without bodies (of one namespace if given) and the heads of its frames."""
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         """Make the change if the thread's `rev` is still the given one; False means that it moved on.

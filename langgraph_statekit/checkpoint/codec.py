@@ -1,17 +1,14 @@
-"""LangGraph objects to records and back, and the envelope around every stored value.
+"""LangGraph objects to records and back.
 
-Envelope: format (1 byte), flags (1 byte), length of the serializer's type tag (1 byte), tag, CRC-32 of tag and plain
-payload (4 bytes, big-endian), payload. Flag bit 0: the payload is one zstd frame.
+A plain value is the length of its serializer's type tag (1 byte), the tag, and the serialized bytes.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, cast
-from zlib import crc32
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
@@ -26,18 +23,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Stored, Write, from_text, to_text
-from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-FORMAT: Final = 1
-_COMPRESSED: Final = 1
-_COMPRESS_FROM_BYTES: Final = 128
-_LEVEL: Final = 1
+from langgraph_statekit.checkpoint.frames import seal, unseal
+from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
+from langgraph_statekit.errors import Corrupt, DataError, Misuse
 
 DeltaCounters = "counters_since_delta_snapshot"
 
@@ -90,42 +78,6 @@ SECRET_KEYS: Final = frozenset(
     }
 )
 """Keys whose values are not stored in metadata (compared in lower case, with `-` read as `_`)."""
-
-
-def seal(tag: str, payload: bytes | bytearray) -> bytes:
-    """Return the payload in its envelope, compressed where that makes it smaller."""
-    mark = tag.encode()
-    check = crc32(payload, crc32(mark))
-    flags = 0
-    if len(payload) >= _COMPRESS_FROM_BYTES:
-        packed = zstd.compress(payload, _LEVEL)
-        if len(packed) < len(payload):
-            flags, payload = _COMPRESSED, packed
-    return b"".join((bytes((FORMAT, flags, len(mark))), mark, check.to_bytes(4, "big"), payload))
-
-
-def unseal(data: bytes) -> tuple[str, bytes]:
-    """Return the type tag and the plain payload of an envelope.
-
-    Raises:
-        Corrupt: The bytes were altered or cut.
-        SchemaTooNew: A later release wrote them.
-    """
-    if not data:
-        raise Corrupt("a stored value is empty; restore the thread from a copy")
-    if data[0] > FORMAT:
-        raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
-    try:
-        body = 3 + data[2]
-        mark, check, payload = data[3:body], data[body : body + 4], data[body + 4 :]
-        if data[1] & _COMPRESSED:
-            payload = zstd.decompress(payload)
-        tag = mark.decode()
-    except (IndexError, ValueError, zstd.ZstdError) as error:
-        raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
-    if data[0] != FORMAT or check != crc32(payload, crc32(mark)).to_bytes(4, "big"):
-        raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
-    return tag, payload
 
 
 @lru_cache(65536)
@@ -184,8 +136,10 @@ class Codec:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> tuple[Row, list[Frame]]:
-        """Return the row of a checkpoint and a frame for each new version, all serialized now.
+    ) -> tuple[Row, list[tuple[bytes, bytes | None]]]:
+        """Return the row of a checkpoint, and key and plain value of each new version, all serialized now.
+
+        None in place of a plain value says that the version has none.
 
         Raises:
             DataError: A value cannot be stored; the message names the channel.
@@ -193,8 +147,8 @@ class Codec:
         thread, ns, parent = ref_of(config)
         plain = dict(checkpoint)
         values = cast("dict[str, Any]", plain.pop("channel_values"))
-        frames = [
-            Frame(
+        plains = [
+            (
                 frame_key(ns, channel, version),
                 self._dump(f"channel {channel!r}", values[channel]) if channel in values else None,
             )
@@ -211,14 +165,9 @@ class Codec:
                 channel_key(ns, channel) for channel in merged.get(DeltaCounters) or () if channel in versions
             ),
             run_id=None if run_id is None else to_text(run_id),
-            body=seal(
-                "",
-                ormsgpack.packb(
-                    (*self._typed("checkpoint", plain), *self._typed("metadata", merged)),
-                ),
-            ),
+            body=seal(ormsgpack.packb((*self._typed("checkpoint", plain), *self._typed("metadata", merged)))),
         )
-        return row, frames
+        return row, plains
 
     def pack_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -237,7 +186,7 @@ class Codec:
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=to_text(channel),
                 path=to_text(task_path),
-                data=self._dump(f"channel {channel!r} (a write of task {task_id})", value),
+                data=seal(self._dump(f"channel {channel!r} (a write of task {task_id})", value)),
             )
             for position, (channel, value) in enumerate(writes)
         ]
@@ -247,35 +196,38 @@ class Codec:
         parts = _parts(row)
         return cast("dict[str, Any]", self._load_typed(parts[2], parts[3], "metadata"))
 
-    def unpack(self, stored: Stored) -> CheckpointTuple:
-        """Return LangGraph's tuple; every object in it is new."""
-        row = stored.row
+    def unpack(self, row: Row, plains: Mapping[bytes, bytes], writes: Iterable[Write]) -> CheckpointTuple:
+        """Return LangGraph's tuple from a row, plain values by frame key, and writes; every object in it is new."""
         parts = _parts(row)
         plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1], "checkpoint"))
         ns = from_text(row.ref.ns)
         values: dict[str, Any] = {}
         for channel, version in plain["channel_versions"].items():
-            data = stored.frames.get(frame_key(ns, channel, version))
-            if data is not None:
-                values[channel] = self.load(data, f"channel {channel!r}")
+            plain_value = plains.get(frame_key(ns, channel, version))
+            if plain_value is not None:
+                values[channel] = self.load(plain_value, f"channel {channel!r}")
         plain["channel_values"] = values
         return CheckpointTuple(
             config=config_of(row.ref),
             checkpoint=cast(Checkpoint, plain),
             metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3], "metadata")),
             parent_config=None if row.parent is None else config_of(Ref(row.ref.thread, row.ref.ns, row.parent)),
-            pending_writes=[self.unpack_write(write) for write in in_order(stored.writes)],
+            pending_writes=[self.unpack_write(write) for write in in_order(writes)],
         )
 
     def unpack_write(self, write: Write) -> tuple[str, str, Any]:
         """Return (task id, channel, value)."""
         channel = from_text(write.channel)
-        return from_text(write.task), channel, self.load(write.data, f"a write to channel {channel!r}")
+        return from_text(write.task), channel, self.load(unseal(write.data), f"a write to channel {channel!r}")
 
-    def load(self, data: bytes, what: str) -> Any:
-        """Return the value of one frame or write."""
-        tag, payload = unseal(data)
-        return self._load_typed(tag, payload, what)
+    def load(self, plain: bytes, what: str) -> Any:
+        """Return the value that `plain` holds."""
+        try:
+            start = 1 + plain[0]
+            tag = plain[1:start].decode()
+        except (IndexError, UnicodeDecodeError) as error:
+            raise Corrupt(f"{what} has no readable type; restore the thread from a copy") from error
+        return self._load_typed(tag, plain[start:], what)
 
     def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
         merged: dict[str, Any] = {key: value for key, value in metadata.items() if not self._secret(key)}
@@ -291,7 +243,9 @@ class Codec:
         return key.lower().replace("-", "_") in self.secret_keys
 
     def _dump(self, what: str, value: Any) -> bytes:
-        return seal(*self._typed(what, value))
+        tag, payload = self._typed(what, value)
+        mark = tag.encode()
+        return b"".join((bytes((len(mark),)), mark, payload))
 
     def _typed(self, what: str, value: Any) -> tuple[str, bytes]:
         try:
@@ -312,5 +266,4 @@ def in_order(writes: Iterable[Write]) -> list[Write]:
 
 
 def _parts(row: Row) -> tuple[str, bytes, str, bytes]:
-    _, payload = unseal(row.body)
-    return cast("tuple[str, bytes, str, bytes]", ormsgpack.unpackb(payload))
+    return cast("tuple[str, bytes, str, bytes]", ormsgpack.unpackb(unseal(row.body)))

@@ -18,7 +18,8 @@ from langgraph.checkpoint.base import (
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
-from langgraph_statekit.checkpoint.records import Change, Outline, Query, Ref, Stored, from_text, to_text
+from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.records import Change, Outline, Query, Ref, from_text, to_text
 from langgraph_statekit.checkpoint.retention import heads, keep_latest, walk, without_runs
 from langgraph_statekit.checkpoint.run import Runtime
 from langgraph_statekit.errors import Conflict, Misuse
@@ -30,8 +31,9 @@ _ATTEMPTS = 8
 class Engine:
     """Operations over a backend; the codec comes with each call, since clones of a saver differ only in it."""
 
-    def __init__(self, backend: Backend, runtime: Runtime) -> None:
+    def __init__(self, backend: Backend, runtime: Runtime, frames: Frames) -> None:
         self._backend = backend
+        self._frames = frames
         self._io = runtime.io
         self._ready = False
 
@@ -55,9 +57,14 @@ class Engine:
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        row, frames = codec.pack_put(config, checkpoint, metadata, new_versions)
+        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
+        thread = row.ref.thread
+        frames, chains = self._frames.pack(thread, plains)
         store = await self._store()
-        await self._io(store.save, row, frames)
+        if not await self._io(store.save, row, frames):
+            frames, chains = self._frames.pack(thread, plains, whole=True)
+            await self._io(store.save, row, frames)
+        self._frames.remember(thread, chains)
         return config_of(row.ref)
 
     async def put_writes(
@@ -71,7 +78,11 @@ class Engine:
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()
         stored = await self._io(store.load, *ref_of(config))
-        return None if stored is None else codec.unpack(stored)
+        if stored is None:
+            return None
+        row = stored.row
+        plains = self._frames.unpack(row.ref.thread, row.keys, stored.frames, remember=True)
+        return codec.unpack(row, plains, stored.writes)
 
     async def list(
         self,
@@ -115,8 +126,9 @@ class Engine:
             if wanted:
                 keys = {key for row in wanted for key in row.keys}
                 frames, writes = await self._io(store.fill, query.thread, keys, [row.ref for row in wanted])
+                plains = self._frames.unpack(query.thread, keys, frames)
                 for row in wanted:
-                    yield codec.unpack(Stored(row, frames, writes.get(row.ref, ())))
+                    yield codec.unpack(row, plains, writes.get(row.ref, ()))
                     if limit is not None:
                         limit -= 1
             if len(rows) < size:
@@ -141,6 +153,7 @@ class Engine:
             if steps
             else ({}, {})
         )
+        plains = self._frames.unpack(thread, seeds.values(), frames)
         found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         for row, _, open_channels in reversed(steps):
             wanted = {to_text(names[name]): names[name] for name in open_channels}
@@ -150,8 +163,8 @@ class Engine:
         result: dict[str, DeltaChannelHistory] = {}
         for name, channel in names.items():
             result[channel] = {"writes": found[channel]}
-            if name in seeds and (data := frames.get(seeds[name])) is not None:
-                result[channel]["seed"] = codec.load(data, f"channel {channel!r}")
+            if name in seeds and (plain := plains.get(seeds[name])) is not None:
+                result[channel]["seed"] = codec.load(plain, f"channel {channel!r}")
         return result
 
     async def delete_thread(self, thread_id: str) -> None:

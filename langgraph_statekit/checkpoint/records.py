@@ -63,12 +63,41 @@ class Row:
     body: bytes = b""
 
 
+KEY_BYTES = 16
+NAME_BYTES = 8
+HEAD_BYTES = 26
+"""Bytes of a stored frame that tell its check and its base."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One stored version of one channel; `data=None` says that the version has no value."""
+    """One stored version of one channel, or in an outline the first `HEAD_BYTES` of it.
+
+    Attributes:
+        key: 16 bytes that name channel and version; a frame that was replaced while others build on it is kept under
+            key and check together (20 bytes).
+        data: The envelope (see `frames`); None says that the version has no value.
+    """
 
     key: bytes
     data: bytes | None
+
+    @property
+    def stored(self) -> bytes:
+        """The envelope of a frame that has a value."""
+        assert self.data is not None
+        return self.data
+
+    @property
+    def check(self) -> bytes:
+        """The 4 bytes that tell this value from another of the same key: `data[2:6]`."""
+        return self.stored[2:6]
+
+    @property
+    def base(self) -> tuple[bytes, bytes] | None:
+        """Key and check of the frame that a delta builds on, `data[6:22]` and `data[22:26]`; None: it is whole."""
+        data = self.stored
+        return (data[6:22], data[22:26]) if data[1] & 2 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +113,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A row with the frames and writes that belong to it."""
+    """A row with its writes, its frames and the frames that these build on."""
 
     row: Row
-    frames: Mapping[bytes, bytes]
+    frames: Mapping[bytes, Frame]
     writes: Sequence[Write]
 
 
@@ -115,14 +144,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and frame keys.
+    """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and heads of frames.
 
     `rev` changes with every `save` and `apply` on the thread; 0 for a thread that does not exist.
     """
 
     rev: int
     rows: Sequence[Row]
-    frames: frozenset[bytes]
+    frames: Mapping[bytes, Frame]
 
 
 @dataclass(frozen=True, slots=True)

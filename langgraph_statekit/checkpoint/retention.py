@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from langgraph_statekit.checkpoint.records import Change, Outline, Ref, Row
+from langgraph_statekit.checkpoint.frames import with_bases
+from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Ref, Row
 
 
 def heads(rows: Sequence[Row]) -> set[Ref]:
@@ -36,7 +37,7 @@ def lineage(rows: Mapping[Ref, Row], row: Row) -> Iterator[Row]:
 
 
 def walk(
-    rows: Mapping[Ref, Row], frames: frozenset[bytes], start: Row, channels: Collection[bytes]
+    rows: Mapping[Ref, Row], frames: Mapping[bytes, Frame], start: Row, channels: Collection[bytes]
 ) -> Iterator[tuple[Row, dict[bytes, bytes], set[bytes]]]:
     """Yield what rebuilds `channels` at `start`: ancestors, nearest first, with seeds and channels still open.
 
@@ -77,7 +78,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
             relink[ref] = link
     return Change(
         drop=[ref for ref in rows if ref not in stay],
-        drop_frames=[key for key in outline.frames if key not in needed],
+        drop_frames=list(outline.frames.keys() - with_bases(outline.frames, needed)),
         relink=relink,
     )
 

@@ -21,6 +21,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
+from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.run import Blocking, Threads, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 
@@ -36,6 +37,7 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         serde: Serializer of values and metadata; None for `StatekitSerializer`.
         secret_keys: Keys that are never stored in metadata, in lower case with `_`.
         workers: Threads that serve async callers.
+        cache_bytes: Recent values to hold in memory as bases of deltas.
     """
 
     def __init__(
@@ -45,13 +47,15 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         secret_keys: Collection[str] = SECRET_KEYS,
         workers: int = 8,
+        cache_bytes: int = 64 << 20,
     ) -> None:
         super().__init__(serde=serde or StatekitSerializer())
         self.backend = backend
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers)
-        self._sync = Engine(backend, Blocking())
-        self._async = Engine(backend, self._threads)
+        frames = Frames(cache_bytes)
+        self._sync = Engine(backend, Blocking(), frames)
+        self._async = Engine(backend, self._threads, frames)
 
     @property
     def _codec(self) -> Codec:

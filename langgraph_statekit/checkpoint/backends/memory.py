@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.records import (
+    HEAD_BYTES,
     Change,
     Frame,
     Outline,
@@ -28,7 +30,7 @@ class _Thread:
     rev: int = field(default_factory=time.time_ns)
     copied_by: str = ""
     rows: dict[Ref, Row] = field(default_factory=dict)
-    frames: dict[bytes, bytes] = field(default_factory=dict)
+    frames: dict[bytes, Frame] = field(default_factory=dict)
     writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
 
     def latest(self, ns: str | None = None) -> list[Row]:
@@ -50,19 +52,24 @@ class MemoryBackend:
     def close(self) -> None:
         """Nothing to give back; the data stays with the object."""
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
         with self._lock:
-            thread = self._threads.setdefault(row.ref.thread, _Thread())
+            thread = self._threads.get(row.ref.thread, _Thread())
+            if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
+                return False
+            self._threads[row.ref.thread] = thread
             known = thread.rows.get(row.ref)
             if known is None:
                 thread.seq += 1
             thread.rows[row.ref] = replace(row, seq=known.seq if known else thread.seq)
             for frame in frames:
-                if frame.data is None:
-                    thread.frames.pop(frame.key, None)
-                else:
-                    thread.frames[frame.key] = frame.data
+                old = thread.frames.pop(frame.key, None)
+                if old is not None and (frame.data is None or frame.check != old.check):
+                    thread.frames[old.key + old.check] = replace(old, key=old.key + old.check)
+                if frame.data is not None:
+                    thread.frames[frame.key] = frame
             thread.rev += 1
+            return True
 
     def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
         with self._lock:
@@ -95,11 +102,11 @@ class MemoryBackend:
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._lock:
             held = self._threads.get(thread, _Thread())
             return (
-                {key: held.frames[key] for key in keys if key in held.frames},
+                {key: held.frames[key] for key in with_bases(held.frames, keys)},
                 {ref: list(held.writes[ref].values()) for ref in refs if ref in held.writes},
             )
 
@@ -107,7 +114,11 @@ class MemoryBackend:
         with self._lock:
             held = self._threads.get(thread, _Thread(rev=0))
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
-            return Outline(held.rev, [replace(row, body=b"") for row in rows], frozenset(held.frames))
+            return Outline(
+                held.rev,
+                [replace(row, body=b"") for row in rows],
+                {key: Frame(key, f.stored[:HEAD_BYTES]) for key, f in held.frames.items()},
+            )
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._lock:

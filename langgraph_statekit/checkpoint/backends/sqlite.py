@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from langgraph_statekit.checkpoint.records import (
+    HEAD_BYTES,
+    KEY_BYTES,
+    NAME_BYTES,
     Change,
     Frame,
     Outline,
@@ -32,8 +35,6 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, Unavailable
 
 FORMAT: Final = 1
-_KEY_BYTES: Final = 16
-_NAME_BYTES: Final = 8
 _PARAMS: Final = 500
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
@@ -42,6 +43,15 @@ INSERT INTO rows (tid, ns, id, seq, parent, via, hidden, run_id, keys, deltas, b
 VALUES (:tid, :ns, :id, :seq, :parent, :via, :hidden, :run_id, :keys, :deltas, :body)
 ON CONFLICT (tid, ns, id) DO UPDATE SET parent = excluded.parent, via = excluded.via, hidden = excluded.hidden,
     run_id = excluded.run_id, keys = excluded.keys, deltas = excluded.deltas, body = excluded.body
+"""
+_FRAMES: Final = """
+WITH RECURSIVE need(key) AS (
+    VALUES {}
+    UNION
+    SELECT b.key FROM need JOIN frames f ON f.tid = ? AND f.key = need.key AND f.base IS NOT NULL
+    JOIN frames b ON b.tid = f.tid AND b.key IN (substr(f.base, 1, 16), f.base)
+)
+SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
 """
 _KEEP_WRITE: Final = "INSERT OR IGNORE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -89,23 +99,21 @@ class SqliteBackend:
         while self._idle:
             self._idle.pop().close()
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
         with self._writing() as db:
             tid, seq = self._touch(db, row.ref.thread)
+            if not all(_has(db, tid, *frame.base) for frame in frames if frame.data and frame.base):
+                db.execute("ROLLBACK")
+                return False
             known = db.execute(
                 "SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, row.ref.ns, row.ref.id)
             ).fetchone()
             if known is None:
                 db.execute("UPDATE threads SET seq = seq + 1 WHERE tid = ?", (tid,))
             db.execute(_SAVE_ROW, _row_values(tid, seq + 1, row))
-            db.executemany(
-                "INSERT OR REPLACE INTO frames VALUES (?, ?, ?)",
-                [(tid, frame.key, frame.data) for frame in frames if frame.data is not None],
-            )
-            db.executemany(
-                "DELETE FROM frames WHERE tid = ? AND key = ?",
-                [(tid, frame.key) for frame in frames if frame.data is None],
-            )
+            for frame in frames:
+                _save_frame(db, tid, frame)
+            return True
 
     def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
         with self._writing() as db:
@@ -132,7 +140,7 @@ class SqliteBackend:
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._reading() as db:
             return _fill(db, thread, keys, refs)
 
@@ -140,7 +148,7 @@ class SqliteBackend:
         with self._reading() as db:
             known = db.execute("SELECT tid, rev FROM threads WHERE thread = ?", (thread,)).fetchone()
             if known is None:
-                return Outline(0, (), frozenset())
+                return Outline(0, (), {})
             tid, rev = known
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM rows r WHERE r.tid = ? AND (? IS NULL OR r.ns = ?) ORDER BY r.seq",
@@ -149,7 +157,12 @@ class SqliteBackend:
             return Outline(
                 rev,
                 [_row(thread, (*columns, b"")) for columns in rows],
-                frozenset(key for (key,) in db.execute("SELECT key FROM frames WHERE tid = ?", (tid,))),
+                {
+                    key: Frame(key, head)
+                    for key, head in db.execute(
+                        f"SELECT key, substr(data, 1, {HEAD_BYTES}) FROM frames WHERE tid = ?", (tid,)
+                    )
+                },
             )
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
@@ -198,7 +211,9 @@ class SqliteBackend:
                 " FROM rows WHERE tid = ? ORDER BY seq",
                 (new, old[0]),
             )
-            db.execute("INSERT OR REPLACE INTO frames SELECT ?, key, data FROM frames WHERE tid = ?", (new, old[0]))
+            db.execute(
+                "INSERT OR REPLACE INTO frames SELECT ?, key, base, data FROM frames WHERE tid = ?", (new, old[0])
+            )
             db.execute(
                 "INSERT OR IGNORE INTO writes SELECT ?, ns, id, task, idx, channel, path, data"
                 " FROM writes WHERE tid = ?",
@@ -248,7 +263,8 @@ class SqliteBackend:
                 self._patiently(lambda: db.execute("BEGIN IMMEDIATE"))
                 try:
                     yield db
-                    db.execute("COMMIT")
+                    if db.in_transaction:
+                        db.execute("COMMIT")
                 except BaseException:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
@@ -338,6 +354,26 @@ def _drop(db: sqlite3.Connection, tid: int) -> None:
         db.execute(f"DELETE FROM {table} WHERE tid = ?", (tid,))
 
 
+def _has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
+    """Whether a delta's base is stored."""
+    found = db.execute(
+        "SELECT 1 FROM frames WHERE tid = ? AND (key = ? AND substr(data, 3, 4) = ? OR key = ?)",
+        (tid, key, check, key + check),
+    )
+    return found.fetchone() is not None
+
+
+def _save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
+    old = db.execute("SELECT substr(data, 3, 4) FROM frames WHERE tid = ? AND key = ?", (tid, frame.key)).fetchone()
+    if old is not None and (frame.data is None or old[0] != frame.check):
+        # Deltas may build on the value that goes, so it stays under another key.
+        moved = (frame.key + old[0], tid, frame.key)
+        db.execute("UPDATE OR REPLACE frames SET key = ? WHERE tid = ? AND key = ?", moved)
+    if frame.data is not None:
+        base = b"".join(frame.base) if frame.base else None
+        db.execute("INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?)", (tid, frame.key, base, frame.data))
+
+
 def _row_values(tid: int, seq: int, row: Row) -> dict[str, Any]:
     return {
         "tid": tid,
@@ -361,8 +397,8 @@ def _row(thread: str, columns: tuple[Any, ...]) -> Row:
         parent,
         via,
         seq,
-        _split(keys, _KEY_BYTES),
-        _split(deltas, _NAME_BYTES),
+        _split(keys, KEY_BYTES),
+        _split(deltas, NAME_BYTES),
         run_id,
         bool(hidden),
         body,
@@ -390,26 +426,25 @@ def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
 
 def _fill(
     db: sqlite3.Connection, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-) -> tuple[dict[bytes, bytes], dict[Ref, list[Write]]]:
+) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
     tid = _tid(db, thread)
     wanted = list(keys)
-    frames: dict[bytes, bytes] = {}
+    frames: dict[bytes, Frame] = {}
     for at in range(0, len(wanted), _PARAMS):
         some = wanted[at : at + _PARAMS]
-        frames.update(
-            db.execute(f"SELECT key, data FROM frames WHERE tid = ? AND key IN ({_marks(some)})", (tid, *some))
-        )
+        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some))), (*some, tid, tid))
+        frames.update((key, Frame(key, data)) for key, data in found)
     writes: dict[Ref, list[Write]] = {}
     for ref in refs:
-        found = [
+        stored = [
             Write(*columns)
             for columns in db.execute(
                 "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?",
                 (tid, ref.ns, ref.id),
             )
         ]
-        if found:
-            writes[ref] = found
+        if stored:
+            writes[ref] = stored
     return frames, writes
 
 

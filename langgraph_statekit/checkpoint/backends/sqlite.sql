@@ -25,6 +25,7 @@ CREATE INDEX IF NOT EXISTS rows_by_run ON rows (run_id) WHERE run_id IS NOT NULL
 CREATE TABLE IF NOT EXISTS frames (
     tid INTEGER NOT NULL,
     key BLOB NOT NULL,
+    base BLOB,
     data BLOB NOT NULL,
     UNIQUE (tid, key)
 );

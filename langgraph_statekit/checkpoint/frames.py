@@ -1,0 +1,303 @@
+"""One channel's versions as keyframes and deltas, and the envelope around every stored value.
+
+Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta), check (4 bytes), for a delta its base's key (16), the
+base's check (4) and its place in the chain (9), then the body. The check is a CRC-32 of what the body holds before
+compression, for a delta together with the check of its base: so it stands for the whole plain value, and tells two
+values of one key apart.
+
+A delta holds what `splice.diff` finds between two versions, so a list that grew by one message costs that message. Two
+levels (skip deltas): each version against the one before, and every so often one against the keyframe, so that a read
+needs few frames. A new keyframe comes when the deltas weigh as much as the last one: that keeps the bytes of a
+growing value near linear, where a fixed interval would make them quadratic.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from langgraph_statekit.checkpoint import splice
+from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame
+from langgraph_statekit.errors import Corrupt, SchemaTooNew
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMAT: Final = 1
+CHAIN_FRAMES: Final = 24
+"""Frames that a read of one version needs at most: a keyframe, a skip delta, and deltas from one to the next."""
+DELTA_FROM_BYTES: Final = 1024
+_COMPRESSED: Final = 1
+_DELTA: Final = 2
+_HEAD: Final = 6
+_CHAIN: Final = _HEAD + KEY_BYTES + 4
+_BODY: Final = _CHAIN + 9
+_COMPRESS_FROM_BYTES: Final = 128
+_LEVEL: Final = 1
+_CONTEXT_BYTES: Final = 16384
+"""How much of the base's end helps to compress a delta's insertions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A version's plain bytes with the key and the check that name it in the store."""
+
+    key: bytes
+    check: bytes
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What the next version of a channel can be stored against.
+
+    Attributes:
+        keyframe: The last version that was stored whole.
+        latest: The last version.
+        steps: Deltas from one version to the next since the last one against the keyframe.
+        size: Stored bytes of the keyframe.
+        spent: Stored bytes of all deltas since the keyframe.
+    """
+
+    keyframe: Plain
+    latest: Plain
+    steps: int
+    size: int
+    spent: int
+
+
+def seal(plain: bytes) -> bytes:
+    """Return plain bytes in an envelope of their own, compressed where that makes them smaller."""
+    flags, body = _pack(plain, b"")
+    return b"".join((bytes((FORMAT, flags)), crc32(plain).to_bytes(4, "big"), body))
+
+
+def unseal(data: bytes, base: bytes | None = None) -> bytes:
+    """Return the plain bytes of an envelope; a delta needs the plain bytes of its base.
+
+    Raises:
+        Corrupt: The bytes were altered or cut.
+        SchemaTooNew: A later release wrote them.
+    """
+    if len(data) < _HEAD or not data[0]:
+        raise Corrupt(f"a stored value of {len(data)} bytes has no envelope; restore the thread from a copy")
+    if data[0] > FORMAT:
+        raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
+    flags, check = data[1], data[2:_HEAD]
+    start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
+    if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
+        raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
+    try:
+        body = data[start:]
+        if flags & _COMPRESSED:
+            body = zstd.decompress(body, zstd_dict=_prefix(context))
+        if crc32(body, crc32(salt)).to_bytes(4, "big") == check:
+            return _patched(context, body) if flags & _DELTA else body
+    except (zstd.ZstdError, ValueError) as error:
+        raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
+    raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
+
+
+def _patched(base: bytes, body: bytes) -> bytes:
+    start = 2 + int.from_bytes(body[:2], "big") * splice.COPY_BYTES
+    return splice.patch(base, body[2:start], body[start:])
+
+
+def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain | None]:
+    """Return the frame of a channel's next version, and what the version after it can build on (None: nothing)."""
+    if chain is None or len(plain) < DELTA_FROM_BYTES or chain.spent >= chain.size:
+        return _keyframe(key, plain)
+    skip = chain.steps >= CHAIN_FRAMES - 2
+    base = chain.keyframe if skip else chain.latest
+    steps = 0 if skip else chain.steps + 1
+    found = splice.diff(base.data, plain)
+    if found is None:
+        return _keyframe(key, plain)
+    body = b"".join(((len(found[0]) // splice.COPY_BYTES).to_bytes(2, "big"), *found))
+    flags, packed = _pack(body, base.data)
+    if len(packed) * 2 > chain.size:
+        return _keyframe(key, plain)
+    check = crc32(body, crc32(base.check)).to_bytes(4, "big")
+    place = bytes((steps,)) + chain.size.to_bytes(4, "big") + chain.spent.to_bytes(4, "big")
+    data = b"".join((bytes((FORMAT, flags | _DELTA)), check, base.key, base.check, place, packed))
+    return Frame(key, data), Chain(chain.keyframe, Plain(key, check, plain), steps, chain.size, chain.spent + len(data))
+
+
+def _keyframe(key: bytes, plain: bytes) -> tuple[Frame, Chain | None]:
+    data = seal(plain)
+    whole = Plain(key, data[2:_HEAD], plain)
+    return Frame(key, data), Chain(whole, whole, 0, len(data), 0) if len(plain) >= DELTA_FROM_BYTES else None
+
+
+def decode(key: bytes, frames: Mapping[bytes, Frame], known: dict[bytes, bytes]) -> tuple[bytes, Chain | None]:
+    """Return the plain bytes of a version, and what the next one can build on.
+
+    Args:
+        key: The version.
+        frames: It and the frames that it needs, by key.
+        known: Plain bytes of frames decoded before, by their envelope's identity; new ones are added.
+
+    Raises:
+        Corrupt: A frame is altered, cut, or missing.
+    """
+    path = [frames[key]]
+    while (base := path[-1].base) is not None:
+        found = find(frames, *base)
+        if found is None or len(path) >= CHAIN_FRAMES:
+            raise Corrupt("a stored value lacks the older version that it builds on; restore the thread from a copy")
+        path.append(found)
+    plain: bytes | None = None
+    for frame in reversed(path):
+        name = frame.key + frame.check
+        if name not in known:
+            known[name] = unseal(frame.stored, plain)
+        plain = known[name]
+    assert plain is not None
+    if len(plain) < DELTA_FROM_BYTES:
+        return plain, None
+    first, last = path[-1], path[0]
+    keyframe = Plain(first.key[:KEY_BYTES], first.check, known[first.key + first.check])
+    place = last.stored[_CHAIN:_BODY] if len(path) > 1 else b""
+    return plain, Chain(
+        keyframe,
+        Plain(key, last.check, plain),
+        place[0] if place else 0,
+        int.from_bytes(place[1:5], "big") if place else len(first.stored),
+        int.from_bytes(place[5:9], "big") + len(last.stored) if place else 0,
+    )
+
+
+def find(frames: Mapping[bytes, Frame], key: bytes, check: bytes) -> Frame | None:
+    """Return the frame of this key and check; one that was replaced since stands under key and check together."""
+    frame = frames.get(key)
+    return frame if frame is not None and frame.check == check else frames.get(key + check)
+
+
+def with_bases(frames: Mapping[bytes, Frame], keys: Iterable[bytes]) -> set[bytes]:
+    """Return those of `keys` that are stored, and the keys of all frames that they build on."""
+    found: set[bytes] = set()
+    for key in keys:
+        frame = frames.get(key)
+        while frame is not None and frame.key not in found:
+            found.add(frame.key)
+            frame = find(frames, *frame.base) if frame.base else None
+    return found
+
+
+def _pack(plain: bytes, context: bytes) -> tuple[int, bytes]:
+    """Flags and body: compressed where that makes it smaller."""
+    if len(plain) >= _COMPRESS_FROM_BYTES:
+        packed = zstd.compress(plain, _LEVEL, zstd_dict=_prefix(context))
+        if len(packed) < len(plain):
+            return _COMPRESSED, packed
+    return 0, plain
+
+
+def _prefix(context: bytes) -> tuple[zstd.ZstdDict, int] | None:
+    return zstd.ZstdDict(context[-_CONTEXT_BYTES:], is_raw=True).as_prefix if len(context) >= 8 else None
+
+
+class ChainCache:
+    """Chains of recently saved and loaded channels, bounded in bytes; safe to share by many threads.
+
+    Args:
+        max_bytes: Plain bytes to hold; the channels used longest ago go first.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._chains: OrderedDict[tuple[str, bytes], Chain] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, thread: str, key: bytes) -> Chain | None:
+        """Return the chain of the channel that `key` names, whatever its version."""
+        name = (thread, key[:NAME_BYTES])
+        with self._lock:
+            chain = self._chains.get(name)
+            if chain is not None:
+                self._chains.move_to_end(name)
+            return chain
+
+    def put(self, thread: str, key: bytes, chain: Chain | None) -> None:
+        """Hold the chain of a channel instead of what was held for it; None holds nothing."""
+        name = (thread, key[:NAME_BYTES])
+        with self._lock:
+            self._forget(name)
+            if chain is not None:
+                self._chains[name] = chain
+                self._bytes += _weight(chain)
+                while self._bytes > self._max_bytes:
+                    self._forget(next(iter(self._chains)))
+
+    def _forget(self, name: tuple[str, bytes]) -> None:
+        chain = self._chains.pop(name, None)
+        if chain is not None:
+            self._bytes -= _weight(chain)
+
+
+def _weight(chain: Chain) -> int:
+    same = chain.keyframe.data is chain.latest.data
+    return len(chain.latest.data) + (0 if same else len(chain.keyframe.data))
+
+
+class Frames:
+    """Turns plain values into frames and back, with the chains of one saver and its clones.
+
+    Args:
+        max_bytes: As in `ChainCache`.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._cache = ChainCache(max_bytes)
+
+    def pack(
+        self, thread: str, plains: Sequence[tuple[bytes, bytes | None]], *, whole: bool = False
+    ) -> tuple[list[Frame], dict[bytes, Chain | None]]:
+        """Return a frame for each plain value, and the chains to remember once they are stored.
+
+        Args:
+            thread: Their thread.
+            plains: Key and plain value; None for a version without value.
+            whole: Make no deltas, since the store lacks what they would build on.
+        """
+        frames: list[Frame] = []
+        chains: dict[bytes, Chain | None] = {}
+        for key, plain in plains:
+            if plain is None:
+                frames.append(Frame(key, None))
+            else:
+                frame, chains[key] = encode(key, plain, None if whole else self._cache.get(thread, key))
+                frames.append(frame)
+        return frames, chains
+
+    def remember(self, thread: str, chains: Mapping[bytes, Chain | None]) -> None:
+        """Let later versions build on these."""
+        for key, chain in chains.items():
+            self._cache.put(thread, key, chain)
+
+    def unpack(
+        self, thread: str, keys: Iterable[bytes], frames: Mapping[bytes, Frame], *, remember: bool = False
+    ) -> dict[bytes, bytes]:
+        """Return the plain values of those keys that have one; each frame is decoded once."""
+        known: dict[bytes, bytes] = {}
+        plains: dict[bytes, bytes] = {}
+        for key in keys:
+            frame = frames.get(key)
+            if frame is None:
+                continue
+            held = self._cache.get(thread, key)
+            if held is not None and held.latest.key == key and held.latest.check == frame.check:
+                plains[key] = held.latest.data
+                continue
+            plains[key], chain = decode(key, frames, known)
+            if remember:
+                self._cache.put(thread, key, chain)
+        return plains
