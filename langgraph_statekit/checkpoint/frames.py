@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from langgraph_statekit.checkpoint import splice
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame
+from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
 if sys.version_info >= (3, 14):
@@ -106,8 +106,8 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
 
 
 def _patched(base: bytes, body: bytes) -> bytes:
-    start = 2 + int.from_bytes(body[:2], "big") * splice.COPY_BYTES
-    return splice.patch(base, body[2:start], body[start:])
+    start = 2 + int.from_bytes(body[:2], "big") * COPY_BYTES
+    return patch(base, body[2:start], body[start:])
 
 
 def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain | None]:
@@ -117,10 +117,10 @@ def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain 
     skip = chain.steps >= CHAIN_FRAMES - 2
     base = chain.keyframe if skip else chain.latest
     steps = 0 if skip else chain.steps + 1
-    found = splice.diff(base.data, plain)
+    found = diff(base.data, plain)
     if found is None:
         return _keyframe(key, plain)
-    body = b"".join(((len(found[0]) // splice.COPY_BYTES).to_bytes(2, "big"), *found))
+    body = b"".join(((len(found[0]) // COPY_BYTES).to_bytes(2, "big"), *found))
     flags, packed = _pack(body, base.data)
     if len(packed) * 2 > chain.size:
         return _keyframe(key, plain)
