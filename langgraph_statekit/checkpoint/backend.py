@@ -18,6 +18,7 @@ from langgraph_statekit.checkpoint.records import (
     Query,
     Ref,
     Row,
+    Save,
     Stored,
     Write,
 )
@@ -32,19 +33,19 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back connections that the backend opened itself; harmless when repeated."""
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
-        """Store a checkpoint and its new frames; False, and nothing changed, when a delta's base is not stored.
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        """Make each save durable, in the given order within a thread, and say for each how it went.
 
-        A new row gets the thread's next `seq` and becomes the head of its namespace. A row that exists keeps its
-        `seq` and its place and takes the new content. A frame whose key exists is replaced; one without data
+        Each save is atomic by itself; one that fails does not touch the others. Raises only if all failed.
+
+        `SaveRow`: a new row gets the thread's next `seq` and becomes the head of its namespace; a row that exists keeps
+        its `seq` and its place and takes the new content. A frame whose key exists is replaced; one without data
         removes the stored one. What is replaced or removed by another check stays under key + check, for deltas that
-        build on it. A base is stored if a frame has its key and its check, or is kept under key + check.
-        """
+        build on it. False, and nothing changed, when a delta's base is not stored: a base is stored if a frame has its
+        key and its check, or is kept under key + check.
 
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
-        """Store the writes of one task; the checkpoint need not exist (yet).
-
-        Decided for each write by its (task, idx): `idx >= 0` keeps what is stored, `idx < 0` replaces it.
+        `SaveWrites`: the checkpoint need not exist (yet). Decided for each write by its (task, idx): `idx >= 0` keeps
+        what is stored, `idx < 0` replaces it. Always True.
         """
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:

@@ -19,9 +19,19 @@ from langgraph.checkpoint.base import (
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.records import Change, Outline, Query, Ref, from_text, to_text
+from langgraph_statekit.checkpoint.records import (
+    Change,
+    Outline,
+    Query,
+    Ref,
+    Save,
+    SaveRow,
+    SaveWrites,
+    from_text,
+    to_text,
+)
 from langgraph_statekit.checkpoint.retention import heads, keep_latest, walk, without_runs
-from langgraph_statekit.checkpoint.run import Runtime
+from langgraph_statekit.checkpoint.run import Batcher, Runtime
 from langgraph_statekit.errors import Conflict, Misuse
 
 PAGE_ROWS = 100
@@ -31,9 +41,11 @@ _ATTEMPTS = 8
 class Engine:
     """Operations over a backend; the codec comes with each call, since clones of a saver differ only in it."""
 
-    def __init__(self, backend: Backend, runtime: Runtime, frames: Frames) -> None:
+    def __init__(self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, bool]) -> None:
         self._backend = backend
+        self._runtime = runtime
         self._frames = frames
+        self._saves = saves
         self._io = runtime.io
         self._ready = False
 
@@ -49,6 +61,9 @@ class Engine:
             await self.setup()
         return self._backend
 
+    async def _save(self, save: Save) -> bool:
+        return await self._runtime.batched(self._saves, save)
+
     async def put(
         self,
         codec: Codec,
@@ -60,10 +75,10 @@ class Engine:
         row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains)
-        store = await self._store()
-        if not await self._io(store.save, row, frames):
+        await self._store()
+        if not await self._save(SaveRow(row, frames)):
             frames, chains = self._frames.pack(thread, plains, whole=True)
-            await self._io(store.save, row, frames)
+            await self._save(SaveRow(row, frames))
         self._frames.remember(thread, chains)
         return config_of(row.ref)
 
@@ -72,8 +87,8 @@ class Engine:
     ) -> None:
         ref, packed = codec.pack_writes(config, writes, task_id, task_path)
         if packed:
-            store = await self._store()
-            await self._io(store.save_writes, ref, packed)
+            await self._store()
+            await self._save(SaveWrites(ref, packed))
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()

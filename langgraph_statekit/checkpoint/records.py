@@ -167,3 +167,32 @@ class Change:
     drop: Sequence[Ref] = ()
     drop_frames: Sequence[bytes] = ()
     relink: Mapping[Ref, tuple[str | None, str | None, bool]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRow:
+    """A checkpoint to store with its new frames."""
+
+    row: Row
+    frames: Sequence[Frame]
+
+    @property
+    def thread(self) -> str:
+        """The thread that it changes."""
+        return self.row.ref.thread
+
+
+@dataclass(frozen=True, slots=True)
+class SaveWrites:
+    """The writes of one task to store."""
+
+    ref: Ref
+    writes: Sequence[Write]
+
+    @property
+    def thread(self) -> str:
+        """The thread that it changes."""
+        return self.ref.thread
+
+
+Save = SaveRow | SaveWrites

@@ -12,13 +12,15 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar, TypeVarTuple
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.errors import StatekitError, Unavailable
 
 T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R")
 A = TypeVarTuple("A")
 
 
@@ -37,21 +39,92 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     raise StatekitError("the engine suspended under the blocking runtime")
 
 
-class Runtime(Protocol):
-    """How the engine calls a blocking verb."""
+class Batcher(Generic[S, R]):
+    """Groups calls that wait at the same time into one; a call that finds nothing under way waits for no company.
 
-    async def io(self, verb: Callable[[*A], T], *args: *A) -> T: ...
+    Args:
+        call: Takes a batch and returns for each item its result or its error; it may raise for all of them.
+        most: Items of one batch at most.
+    """
+
+    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128) -> None:
+        self._call = call
+        self._most = most
+        self._lock = threading.Lock()
+        self._queue: list[tuple[S, Future[R]]] = []
+        self._busy = False
+
+    def add(self, item: S) -> tuple[Future[R], bool]:
+        """Queue an item; True says that the caller must see to it that `drain` runs."""
+        future: Future[R] = Future()
+        with self._lock:
+            self._queue.append((item, future))
+            lead, self._busy = not self._busy, True
+            return future, lead
+
+    def drain(self) -> None:
+        """Run batches until none is waiting."""
+        while self.drain_once():
+            pass
+
+    def drain_once(self) -> bool:
+        """Run one batch; True says that more is waiting and somebody must go on."""
+        with self._lock:
+            batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+        results: Sequence[R | Exception] = [Unavailable("the saver was interrupted; save again")] * len(batch)
+        try:
+            results = self._call([item for item, _ in batch])
+        except Exception as error:
+            results = [error] * len(batch)
+        finally:
+            for (_, future), result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+            with self._lock:
+                more = self._busy = bool(self._queue)
+        return more
+
+
+class Runtime(Protocol):
+    """How the engine calls blocking verbs."""
+
+    async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
+        """Return what the verb returns."""
+        ...
+
+    async def batched(self, batcher: Batcher[S, R], item: S) -> R:
+        """Return the result of one item of a batch."""
+        ...
 
 
 class Blocking:
-    """Calls the verb here and now."""
+    """Calls here and now; what other threads queued meanwhile is left to the pool.
+
+    Args:
+        pool: Runs the batches that gathered during a call.
+    """
+
+    def __init__(self, pool: Threads) -> None:
+        self._pool = pool
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
 
+    async def batched(self, batcher: Batcher[S, R], item: S) -> R:
+        future, lead = batcher.add(item)
+        if lead and batcher.drain_once():
+            self._pool.start(batcher.drain)
+        return future.result()
+
 
 class Threads:
-    """Calls the verb in one of at most `workers` threads; a cancelled caller does not cancel a save."""
+    """Calls in one of at most `workers` threads; a cancelled caller does not cancel a save.
+
+    Args:
+        workers: Threads at most; they start when needed.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -60,15 +133,21 @@ class Threads:
         self._pid = 0
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
-        call = asyncio.get_running_loop().run_in_executor(self._executor(), verb, *args)
-        return await asyncio.shield(call)
+        return await asyncio.shield(asyncio.wrap_future(self.start(verb, *args)))
 
-    def _executor(self) -> ThreadPoolExecutor:
+    async def batched(self, batcher: Batcher[S, R], item: S) -> R:
+        future, lead = batcher.add(item)
+        if lead:
+            self.start(batcher.drain)
+        return await asyncio.shield(asyncio.wrap_future(future))
+
+    def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
+        """Start a call in one of the threads."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():  # threads do not survive a fork
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="statekit")
                 self._pid = os.getpid()
-            return self._pool
+            return self._pool.submit(verb, *args)
 
     def close(self) -> None:
         """End the threads when their work is done; a later call starts new ones."""

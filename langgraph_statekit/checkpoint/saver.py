@@ -22,7 +22,8 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.run import Blocking, Threads, run_sync
+from langgraph_statekit.checkpoint.records import Save
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 
 
@@ -54,8 +55,9 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers)
         frames = Frames(cache_bytes)
-        self._sync = Engine(backend, Blocking(), frames)
-        self._async = Engine(backend, self._threads, frames)
+        saves: Batcher[Save, bool] = Batcher(backend.save)
+        self._sync = Engine(backend, Blocking(self._threads), frames, saves)
+        self._async = Engine(backend, self._threads, frames, saves)
 
     @property
     def _codec(self) -> Codec:

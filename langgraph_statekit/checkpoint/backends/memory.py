@@ -17,6 +17,8 @@ from langgraph_statekit.checkpoint.records import (
     Query,
     Ref,
     Row,
+    Save,
+    SaveRow,
     Stored,
     Write,
 )
@@ -52,7 +54,15 @@ class MemoryBackend:
     def close(self) -> None:
         """Nothing to give back; the data stays with the object."""
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        return [
+            self._save_row(save.row, save.frames)
+            if isinstance(save, SaveRow)
+            else self._save_writes(save.ref, save.writes)
+            for save in saves
+        ]
+
+    def _save_row(self, row: Row, frames: Sequence[Frame]) -> bool:
         with self._lock:
             thread = self._threads.get(row.ref.thread, _Thread())
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
@@ -71,12 +81,13 @@ class MemoryBackend:
             thread.rev += 1
             return True
 
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
+    def _save_writes(self, ref: Ref, writes: Sequence[Write]) -> bool:
         with self._lock:
             stored = self._threads.setdefault(ref.thread, _Thread()).writes.setdefault(ref, {})
             for write in writes:
                 if write.idx < 0 or (write.task, write.idx) not in stored:
                     stored[write.task, write.idx] = write
+            return True
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         with self._lock:

@@ -28,6 +28,8 @@ from langgraph_statekit.checkpoint.records import (
     Query,
     Ref,
     Row,
+    Save,
+    SaveWrites,
     Stored,
     Write,
 )
@@ -99,31 +101,34 @@ class SqliteBackend:
         while self._idle:
             self._idle.pop().close()
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> bool:
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         with self._writing() as db:
-            tid, seq = self._touch(db, row.ref.thread)
-            if not all(_has(db, tid, *frame.base) for frame in frames if frame.data and frame.base):
-                db.execute("ROLLBACK")
-                return False
-            known = db.execute(
-                "SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, row.ref.ns, row.ref.id)
-            ).fetchone()
-            if known is None:
-                db.execute("UPDATE threads SET seq = seq + 1 WHERE tid = ?", (tid,))
-            db.execute(_SAVE_ROW, _row_values(tid, seq + 1, row))
-            for frame in frames:
-                _save_frame(db, tid, frame)
-            return True
+            return [self._save_one(db, save) for save in saves]
 
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
-        with self._writing() as db:
-            found = _tid(db, ref.thread)
-            tid = self._touch(db, ref.thread)[0] if found is None else found
-            for write in writes:
-                db.execute(
-                    _KEEP_WRITE if write.idx >= 0 else _REPLACE_WRITE,
-                    (tid, ref.ns, ref.id, write.task, write.idx, write.channel, write.path, write.data),
-                )
+    def _save_one(self, db: sqlite3.Connection, save: Save) -> bool:
+        if isinstance(save, SaveWrites):
+            return self._save_writes(db, save.ref, save.writes)
+        tid, seq = self._touch(db, save.row.ref.thread)
+        if not all(_has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
+            return False
+        ref = save.row.ref
+        known = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id)).fetchone()
+        if known is None:
+            db.execute("UPDATE threads SET seq = seq + 1 WHERE tid = ?", (tid,))
+        db.execute(_SAVE_ROW, _row_values(tid, seq + 1, save.row))
+        for frame in save.frames:
+            _save_frame(db, tid, frame)
+        return True
+
+    def _save_writes(self, db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
+        found = _tid(db, ref.thread)
+        tid = self._touch(db, ref.thread)[0] if found is None else found
+        for write in writes:
+            db.execute(
+                _KEEP_WRITE if write.idx >= 0 else _REPLACE_WRITE,
+                (tid, ref.ns, ref.id, write.task, write.idx, write.channel, write.path, write.data),
+            )
+        return True
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         with self._reading() as db:
@@ -263,8 +268,7 @@ class SqliteBackend:
                 self._patiently(lambda: db.execute("BEGIN IMMEDIATE"))
                 try:
                     yield db
-                    if db.in_transaction:
-                        db.execute("COMMIT")
+                    db.execute("COMMIT")
                 except BaseException:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
