@@ -71,6 +71,9 @@ class Batcher(Generic[S, R]):
         """Run one batch; True says that more is waiting and somebody must go on."""
         with self._lock:
             batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+            self._busy = bool(batch)
+        if not batch:
+            return False
         results: Sequence[R | Exception] = [Unavailable("the saver was interrupted; save again")] * len(batch)
         try:
             results = self._call([item for item, _ in batch])
@@ -114,8 +117,13 @@ class Blocking:
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future, lead = batcher.add(item)
-        if lead and batcher.drain_once():
-            self._pool.start(batcher.drain)
+        if lead:
+            more = True
+            try:
+                more = batcher.drain_once()
+            finally:
+                if more:
+                    self._pool.start(batcher.drain)
         return future.result()
 
 
