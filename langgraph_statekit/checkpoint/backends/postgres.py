@@ -1,0 +1,337 @@
+"""Checkpoints in PostgreSQL: one statement, and so one round trip, for each verb.
+
+What must be one step or is asked often is a function in the database (`postgres_sql/`): the server keeps its plan even
+where prepared statements cannot be kept (PgBouncer in transaction mode). A released function never changes; its
+successor gets the next number, so that workers of two releases can share a database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any, Final, LiteralString, Self, TypeVar
+
+import psycopg
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from psycopg import errors as pg
+from psycopg.rows import TupleRow, tuple_row
+from psycopg.sql import SQL, Identifier
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from langgraph_statekit.checkpoint.backends.postgres_connections import Client, Connections, lender
+from langgraph_statekit.checkpoint.codec import SECRET_KEYS
+from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Query, Ref, Row, Stored, Write
+from langgraph_statekit.checkpoint.run import retrying
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew, StatekitError, Unavailable
+
+T = TypeVar("T")
+Cursor = psycopg.Cursor[TupleRow]
+
+PAGE_THREADS: Final = 1000
+_TRANSIENT: Final = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
+_ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
+_BEFORE: Final = (
+    "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
+    ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
+    " ON (bound.thread_id, bound.ns, bound.id) = (r.thread_id, r.ns, wanted.id))"
+)
+
+
+def _final(error: psycopg.Error) -> StatekitError | None:
+    """Return what to raise at once for an error that a repeat cannot mend."""
+    text = f"{type(error).__name__}: {error}"
+    match error:
+        case PoolClosed():
+            return Misuse(f"the connection pool given is not open: {error}")
+        case PoolTimeout():
+            return Unavailable(f"PostgreSQL: {text}")
+        case pg.ProgramLimitExceeded() | psycopg.DataError():
+            return DataError(f"PostgreSQL cannot store this: {text}")
+        case pg.InsufficientPrivilege():
+            return Misuse(f"the PostgreSQL role lacks a right, have it granted: {text}")
+        case pg.UndefinedFunction() | pg.UndefinedTable() | pg.InvalidSchemaName():
+            return Misuse(f"the PostgreSQL schema is incomplete, call setup(): {text}")
+        case psycopg.ProgrammingError():
+            return Misuse(f"PostgreSQL: {text}")
+    return None if isinstance(error, _TRANSIENT) else Unavailable(f"PostgreSQL: {text}")
+
+
+def _lost(error: psycopg.Error) -> bool:
+    state = error.sqlstate
+    return state is None or state.startswith(("08", "57P")) or state == pg.ReadOnlySqlTransaction.sqlstate
+
+
+class PostgresBackend:
+    """Threads in four tables of one schema, `thread_id` first in every key.
+
+    Args:
+        client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
+            `AsyncConnectionPool` or `AsyncConnection` only lends its address: the backend opens its own connections.
+        schema: Schema of the tables; created by `setup`.
+        retry_s: Seconds for which a call is repeated after the server was lost.
+    """
+
+    def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
+        if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
+            raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
+        self._lender = lender(client)
+        self._schema = schema
+        self._retry_s = retry_s
+
+    def _sql(self, text: str) -> bytes:
+        return _statement(self._schema, text)
+
+    def _use(self, call: Callable[[Cursor], T]) -> T:
+        def attempt() -> T:
+            try:
+                with self._lender.lend() as conn, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+                    try:
+                        return call(cursor)
+                    except _TRANSIENT as error:
+                        if _lost(error):
+                            conn.close()
+                        raise
+            except psycopg.Error as error:
+                if final := _final(error):
+                    raise final from error
+                raise
+
+        return retrying(attempt, _TRANSIENT, self._retry_s, "PostgreSQL")
+
+    def _run(self, text: str, *args: object) -> list[TupleRow]:
+        statement = self._sql(text)
+        return self._use(lambda cursor: cursor.execute(statement, args, binary=True).fetchall())
+
+    def setup(self) -> None:
+        migrations = _migrations()
+        done, latest = self._use(self._version), max(migrations)
+        if done > latest:
+            raise SchemaTooNew(
+                f"the PostgreSQL schema {self._schema!r} has version {done}, this release knows up to {latest}:"
+                " upgrade it"
+            )
+        if done < latest:
+            self._use(lambda cursor: self._migrate(cursor, migrations))
+
+    def _version(self, cursor: Cursor) -> int:
+        try:
+            cursor.execute(self._sql("SELECT coalesce(max(version), 0) FROM {schema}.migrations"))
+        except pg.UndefinedTable:
+            return 0
+        return int(cursor.fetchall()[0][0])
+
+    def _migrate(self, cursor: Cursor, migrations: Mapping[int, str]) -> None:
+        name = f"langgraph-statekit\0{self._schema}"
+        lock = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+        with cursor.connection.transaction():
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (lock,))
+            # CREATE SCHEMA IF NOT EXISTS would ask for the right to create one even where it exists.
+            if not cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)).fetchall():
+                cursor.execute(self._sql("CREATE SCHEMA {schema}"))
+            cursor.execute(
+                self._sql(
+                    "CREATE TABLE IF NOT EXISTS {schema}.migrations"
+                    " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+                )
+            )
+            done = self._version(cursor)
+            for version in sorted(migrations):
+                if version > done:
+                    cursor.execute(self._sql(migrations[version]))
+                    cursor.execute(self._sql("INSERT INTO {schema}.migrations (version) VALUES (%s)"), (version,))
+
+    def close(self) -> None:
+        self._lender.close()
+
+    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+        kept = {frame.key: frame.data for frame in frames}  # the last one of a key counts
+        data = {key: value for key, value in kept.items() if value is not None}
+        self._run(
+            "SELECT {schema}.save_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b::bytea[], %b::bytea[])",
+            *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
+            *(b"".join(row.keys), b"".join(row.deltas), row.body),
+            *(list(data), list(data.values()), [key for key in kept if key not in data]),
+        )
+
+    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
+        merged: dict[tuple[str, int], Write] = {}
+        for write in writes:
+            if write.idx < 0 or (write.task, write.idx) not in merged:
+                merged[write.task, write.idx] = write
+        self._run(
+            "SELECT {schema}.save_writes_1(%b, %b, %b, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[])",
+            *(ref.thread, ref.ns, ref.id),
+            *_columns(((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(merged.items())), 5),
+        )
+
+    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+        found: Row | None = None
+        frames: dict[bytes, bytes] = {}
+        writes: list[Write] = []
+        for kind, num, a, b, c, d, data, keys, deltas in self._run(
+            "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
+        ):
+            if kind == 0:
+                found = _row(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
+            elif kind == 1:
+                frames[keys] = data
+            else:
+                writes.append(Write(a, num, b, c, data))
+        return None if found is None else Stored(found, frames, writes)
+
+    def rows(self, query: Query) -> Sequence[Row]:
+        conditions = {
+            "ns = %b": query.ns,
+            "id = %b": query.id,
+            "seq < %b": query.below_seq,
+            _BEFORE: query.before,
+        }
+        given = {condition: value for condition, value in conditions.items() if value is not None}
+        where = " AND ".join(["thread_id = %b", "NOT hidden", *given])
+        found = self._run(
+            f"SELECT {_ROW}, body FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
+            *(query.thread, *given.values(), query.limit),
+        )
+        return [_row(query.thread, columns) for columns in found]
+
+    def fill(
+        self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
+    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+        frames: dict[bytes, bytes] = {}
+        writes: dict[Ref, list[Write]] = {}
+        for key, data, ns, id, task, idx, channel, path in self._run(
+            "SELECT key, data, NULL, NULL, NULL, NULL::int, NULL, NULL FROM {schema}.frames"
+            " WHERE thread_id = %b AND key = ANY (%b::bytea[])"
+            " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
+            " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b",
+            *(thread, list(keys), *_columns({(ref.ns, ref.id) for ref in refs}, 2), thread),
+        ):
+            if key is None:
+                writes.setdefault(Ref(thread, ns, id), []).append(Write(task, idx, channel, path, data))
+            else:
+                frames[key] = data
+        return frames, writes
+
+    def outline(self, thread: str, ns: str | None = None) -> Outline:
+        rev, frame_keys = 0, b""
+        rows: list[Row] = []
+        for columns in self._run(
+            f"SELECT {_ROW} FROM {{schema}}.rows WHERE thread_id = %b AND (%b::text IS NULL OR ns = %b)"
+            " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL,"
+            " (SELECT string_agg(key, '') FROM {schema}.frames WHERE thread_id = %b), NULL"
+            " FROM {schema}.threads WHERE thread_id = %b",
+            *(thread, ns, ns, thread, thread),
+        ):
+            if columns[2] is None:
+                rev, frame_keys = columns[0], columns[7] or b""
+            else:
+                rows.append(_row(thread, (*columns, b"")))
+        return Outline(rev, sorted(rows, key=lambda row: row.seq), frozenset(_split(frame_keys, 16)))
+
+    def apply(self, thread: str, rev: int, change: Change) -> bool:
+        [[done]] = self._run(
+            "SELECT {schema}.apply_1(%b, %b, %b::text[], %b::text[], %b::bytea[],"
+            " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
+            *(thread, rev, *_columns(((ref.ns, ref.id) for ref in change.drop), 2), list(change.drop_frames)),
+            *_columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+        )
+        return bool(done)
+
+    def drop_thread(self, thread: str) -> None:
+        self._run("SELECT {schema}.drop_1(%b)", thread)
+
+    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+        [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b)", source, target, operation)
+        return bool(done)
+
+    def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
+        table, given = ("threads", ()) if run_ids is None else ("rows", (list(run_ids),))
+        wanted = "true" if run_ids is None else "run_id IS NOT NULL AND run_id = ANY (%b::text[])"
+        last: str | None = None
+        while True:
+            found = self._run(
+                f"SELECT DISTINCT thread_id FROM {{schema}}.{table} WHERE {wanted}"
+                " AND (%b::text IS NULL OR thread_id > %b) ORDER BY thread_id LIMIT %b",
+                *(*given, last, last, PAGE_THREADS),
+            )
+            if found:
+                yield [thread for (thread,) in found]
+            if len(found) < PAGE_THREADS:
+                return
+            last = found[-1][0]
+
+
+@lru_cache(256)
+def _statement(schema: str, text: LiteralString) -> bytes:
+    return SQL(text).format(schema=Identifier(schema)).as_bytes(None)
+
+
+def _migrations() -> dict[int, str]:
+    scripts = files(__package__).joinpath("postgres_sql").iterdir()
+    return {int(f.name[:3]): f.read_text("utf-8") for f in scripts if f.name.endswith(".sql")}
+
+
+def _split(joined: bytes, size_bytes: int) -> tuple[bytes, ...]:
+    return tuple(joined[start : start + size_bytes] for start in range(0, len(joined), size_bytes))
+
+
+def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
+    return [list(column) for column in zip(*records, strict=True)] or [[] for _ in range(width)]
+
+
+def _row(thread: str, columns: TupleRow) -> Row:
+    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = columns
+    return Row(Ref(thread, ns, id), parent, via, seq, _split(keys, 16), _split(deltas, 8), run_id, hidden, body)
+
+
+class PostgresSaver(StatekitSaver):
+    """LangGraph's checkpointer on PostgreSQL; one object for sync and async callers.
+
+    Behind PgBouncer in transaction mode use `from_url`, or a pool whose connections have `prepare_threshold=None`.
+
+    Args:
+        pool_or_connection: `psycopg_pool.ConnectionPool`, or a `psycopg.Connection`, which then serves one call at a
+            time. An `AsyncConnectionPool` or `AsyncConnection` only lends its address: the saver opens its own
+            connections. What is given stays the caller's to close.
+        schema: Schema of the tables; created on first use.
+        retry_s: Seconds for which a call is repeated after the server was lost.
+        serde: Serializer of values and metadata; None for `StatekitSerializer`.
+        secret_keys: Keys that are never stored in metadata, in lower case with `_`.
+        workers: Threads that serve async callers.
+    """
+
+    def __init__(
+        self,
+        pool_or_connection: Client,
+        *,
+        schema: str = "statekit",
+        retry_s: float = 10.0,
+        serde: SerializerProtocol | None = None,
+        secret_keys: Collection[str] = SECRET_KEYS,
+        workers: int = 8,
+    ) -> None:
+        super().__init__(
+            PostgresBackend(pool_or_connection, schema=schema, retry_s=retry_s),
+            serde=serde,
+            secret_keys=secret_keys,
+            workers=workers,
+        )
+
+    @classmethod
+    def from_url(cls, url: str, *, min_size: int = 1, max_size: int = 10, **options: Any) -> Self:
+        """Return a saver with connections of its own, which `close` or the end of `with` closes.
+
+        Args:
+            url: `postgresql://...` or a conninfo string.
+            min_size: Connections that stay open while they are not used; others are closed after five minutes.
+            max_size: At most so many connections; further callers wait.
+            **options: As for the constructor.
+        """
+        return cls(Connections(url, min_size=min_size, max_size=max_size), **options)
+
+    from_conn_string = from_url

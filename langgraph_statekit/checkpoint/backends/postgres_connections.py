@@ -1,0 +1,197 @@
+"""Where the Postgres backend borrows its connections: its own, or the caller's pool or connection."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from langgraph_statekit.errors import Misuse, Unavailable
+
+Connection = psycopg.Connection[Any]
+AsyncConnection = psycopg.AsyncConnection[Any]
+
+# Without these a server that vanished is noticed after minutes; all of them may be set in the URL.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "client_encoding": "UTF8",
+    "fallback_application_name": "langgraph-statekit",
+}
+
+
+class Lender(Protocol):
+    """Where a verb borrows a connection in autocommit mode; one that comes back closed is replaced."""
+
+    def lend(self) -> AbstractContextManager[Connection]: ...
+
+    def close(self) -> None: ...
+
+
+class Connections:
+    """Connections of our own: made when needed, never more than `max_size`, the one used last is lent first.
+
+    Works behind PgBouncer in transaction mode.
+
+    Args:
+        url: URL or conninfo string.
+        min_size: So many stay open while they are not used; the others for `idle_s`.
+        max_size: More callers than this wait.
+        idle_s: Seconds.
+        wait_s: Seconds after which a waiting caller gets `PoolTimeout`.
+    """
+
+    _pid = 0
+
+    def __init__(
+        self, url: str, *, min_size: int = 1, max_size: int = 10, idle_s: float = 300.0, wait_s: float = 30.0
+    ) -> None:
+        if not 0 <= min_size <= max_size or max_size < 1:
+            raise Misuse(f"0 <= min_size <= max_size and 1 <= max_size must hold, not {min_size} and {max_size}")
+        try:
+            self._conninfo = make_conninfo("", **{**_DEFAULTS, **conninfo_to_dict(url)})
+        except psycopg.ProgrammingError as error:
+            raise Misuse(f"not a PostgreSQL URL or conninfo string: {error}") from error
+        self._min_size, self._max_size = min_size, max_size
+        self._idle_s, self._wait_s = idle_s, wait_s
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._free = threading.Semaphore(self._max_size)
+        self._idle: list[tuple[float, Connection]] = []
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        if self._pid != os.getpid():
+            self._inherited = self._idle  # kept: closing them would end the parent's connections
+            self._start()
+        free = self._free
+        if not free.acquire(timeout=self._wait_s):
+            raise PoolTimeout(f"no connection became free within {self._wait_s:g} s (max_size={self._max_size})")
+        try:
+            with self._lock:
+                idle = self._idle
+                conn = idle.pop()[1] if idle else None
+            conn = conn or psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+            try:
+                yield conn
+            finally:
+                self._take_back(conn, idle)
+        finally:
+            free.release()
+
+    def _take_back(self, conn: Connection, idle: list[tuple[float, Connection]]) -> None:
+        if conn.closed:
+            self.close()  # what else is idle is likely dead too
+            return
+        now = time.monotonic()
+        surplus = conn
+        with self._lock:
+            if idle is self._idle and conn.info.transaction_status == TransactionStatus.IDLE:
+                idle.append((now, conn))
+                if len(idle) <= self._min_size or now - idle[0][0] < self._idle_s:
+                    return
+                surplus = idle.pop(0)[1]
+        surplus.close()
+
+    def close(self) -> None:
+        """Close what is not lent now; the rest is closed when it comes back."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, conn in idle:
+            conn.close()
+
+    __del__ = close
+
+
+class _Pool:
+    """A pool of the caller's; it stays his to close."""
+
+    def __init__(self, pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        conn = self._pool.getconn()
+        try:
+            with _autocommit(conn):
+                yield conn
+        finally:
+            lost = conn.closed
+            self._pool.putconn(conn)
+            if lost:
+                self._pool.check()
+
+    def close(self) -> None:
+        """The pool is not ours."""
+
+
+class _Single:
+    """One connection of the caller's, for one verb at a time."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        with self._lock:
+            if self._conn.closed:
+                raise Unavailable("the connection given is closed: pass a pool, which replaces it") from (
+                    psycopg.OperationalError("the connection is closed")
+                )
+            with _autocommit(self._conn):
+                yield self._conn
+
+    def close(self) -> None:
+        """The connection is not ours."""
+
+
+@contextmanager
+def _autocommit(conn: Connection) -> Iterator[None]:
+    was = conn.autocommit
+    if not was:
+        conn.autocommit = True
+    try:
+        yield
+    finally:
+        if not was and conn.info.transaction_status == TransactionStatus.IDLE:
+            conn.autocommit = False
+
+
+Client = ConnectionPool[Any] | Connection | AsyncConnectionPool[Any] | AsyncConnection | Connections
+
+
+def lender(client: Client) -> Lender:
+    """Return where to borrow connections, given what the user passed."""
+    if isinstance(client, Connections):
+        return client
+    if isinstance(client, ConnectionPool):
+        return _Pool(client)
+    if isinstance(client, psycopg.Connection):
+        return _Single(client)
+    if isinstance(client, psycopg.AsyncConnection):
+        info = client.info
+        return Connections(make_conninfo("", **info.get_parameters(), password=info.password or None))
+    if isinstance(client, AsyncConnectionPool):
+        if callable(client.conninfo) or callable(client.kwargs):
+            raise Misuse("the pool's conninfo and kwargs must be values: pass a ConnectionPool, or use from_url")
+        ours = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
+        more = {key: value for key, value in (client.kwargs or {}).items() if key not in ours}
+        return Connections(make_conninfo(client.conninfo or "", **more), max_size=client.max_size)
+    raise Misuse(f"a psycopg pool or connection is needed, not {type(client).__name__}; for a URL use from_url")

@@ -1,0 +1,210 @@
+-- Values are compressed by the client, so their columns are not compressed again. Ids compare by code point.
+
+CREATE TABLE {schema}.threads (
+    thread_id text COLLATE "C" PRIMARY KEY,
+    seq bigint NOT NULL,
+    rev bigint NOT NULL,
+    copied_by text COLLATE "C"
+) WITH (fillfactor = 70);
+
+CREATE TABLE {schema}.rows (
+    thread_id text COLLATE "C" NOT NULL,
+    ns text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    parent text COLLATE "C",
+    via text COLLATE "C",
+    hidden boolean NOT NULL,
+    run_id text COLLATE "C",
+    keys bytea NOT NULL,
+    deltas bytea NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (thread_id, ns, id)
+);
+ALTER TABLE {schema}.rows
+    ALTER keys SET STORAGE EXTERNAL, ALTER deltas SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
+CREATE UNIQUE INDEX rows_seq ON {schema}.rows (thread_id, seq);
+CREATE INDEX rows_head ON {schema}.rows (thread_id, ns, seq) WHERE NOT hidden;
+CREATE INDEX rows_run ON {schema}.rows (run_id, thread_id) WHERE run_id IS NOT NULL;
+
+CREATE TABLE {schema}.frames (
+    thread_id text COLLATE "C" NOT NULL,
+    key bytea NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (thread_id, key)
+);
+ALTER TABLE {schema}.frames ALTER data SET STORAGE EXTERNAL;
+
+CREATE TABLE {schema}.writes (
+    thread_id text COLLATE "C" NOT NULL,
+    ns text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL,
+    idx integer NOT NULL,
+    channel text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (thread_id, ns, id, task, idx)
+);
+ALTER TABLE {schema}.writes ALTER data SET STORAGE EXTERNAL;
+
+-- A new life of a thread starts at a rev that no earlier one had.
+CREATE FUNCTION {schema}.first_rev_1() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+CREATE FUNCTION {schema}.save_1(
+    thread text, space text, name text, up text, walk text, hide boolean, run text,
+    row_keys bytea, row_deltas bytea, row_body bytea, frame_keys bytea[], frame_data bytea[], gone bytea[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    next_seq bigint;
+    got_seq bigint;
+BEGIN
+    INSERT INTO {schema}.threads AS t (thread_id, seq, rev) VALUES (thread, 1, {schema}.first_rev_1())
+        ON CONFLICT (thread_id) DO UPDATE SET seq = t.seq + 1, rev = t.rev + 1
+        RETURNING seq INTO next_seq;
+    INSERT INTO {schema}.rows AS r (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
+        VALUES (thread, space, name, next_seq, up, walk, hide, run, row_keys, row_deltas, row_body)
+        ON CONFLICT (thread_id, ns, id) DO UPDATE SET
+            parent = up, via = walk, hidden = hide, run_id = run,
+            keys = row_keys, deltas = row_deltas, body = row_body
+        RETURNING r.seq INTO got_seq;
+    IF got_seq <> next_seq THEN
+        UPDATE {schema}.threads SET seq = next_seq - 1 WHERE thread_id = thread;
+    END IF;
+    IF cardinality(frame_keys) > 0 THEN
+        INSERT INTO {schema}.frames (thread_id, key, data)
+            SELECT thread, f.key, f.data FROM unnest(frame_keys, frame_data) AS f (key, data)
+            ON CONFLICT (thread_id, key) DO UPDATE SET data = excluded.data;
+    END IF;
+    IF cardinality(gone) > 0 THEN
+        DELETE FROM {schema}.frames WHERE thread_id = thread AND key = ANY (gone);
+    END IF;
+END $$;
+
+-- Writes come sorted, so that two batches lock what they share in the same order.
+CREATE FUNCTION {schema}.save_writes_1(
+    thread text, space text, name text, tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.threads WHERE thread_id = thread FOR KEY SHARE;
+    INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
+        SELECT thread, space, name, w.* FROM unnest(tasks, idxs, channels, paths, datas) AS w
+        ON CONFLICT (thread_id, ns, id, task, idx) DO UPDATE
+            SET channel = excluded.channel, path = excluded.path, data = excluded.data
+            WHERE excluded.idx < 0;
+END $$;
+
+-- One row of kind 0, its frames as kind 1, its writes as kind 2. A plan made while a table was small must not stay a
+-- scan when it has grown, hence the setting.
+CREATE FUNCTION {schema}.load_1(thread text, space text, name text)
+RETURNS TABLE (
+    kind integer, num bigint, text_a text, text_b text, text_c text, text_d text, data bytea, row_keys bytea,
+    row_deltas bytea
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+DECLARE
+    r {schema}.rows;
+BEGIN
+    IF name IS NULL THEN
+        SELECT * INTO r FROM {schema}.rows WHERE thread_id = thread AND ns = space AND NOT hidden
+            ORDER BY seq DESC LIMIT 1;
+    ELSE
+        SELECT * INTO r FROM {schema}.rows WHERE thread_id = thread AND ns = space AND id = name AND NOT hidden;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT 0, r.seq, r.id, r.parent, r.via, r.run_id, r.body, r.keys, r.deltas
+        UNION ALL
+        SELECT 1, NULL, NULL, NULL, NULL, NULL, f.data, f.key, NULL FROM {schema}.frames f
+            WHERE f.thread_id = thread
+            AND f.key = ANY (ARRAY(
+                SELECT substring(r.keys FROM start FOR 16) FROM generate_series(1, length(r.keys), 16) AS start))
+        UNION ALL
+        SELECT 2, w.idx, w.task, w.channel, w.path, NULL, w.data, NULL, NULL FROM {schema}.writes w
+            WHERE w.thread_id = thread AND w.ns = space AND w.id = r.id;
+END $$;
+
+-- Locks the thread against everything else that changes it, and makes its row if there is none to lock.
+CREATE FUNCTION {schema}.lock_1(thread text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    found_rev bigint;
+BEGIN
+    LOOP
+        SELECT rev INTO found_rev FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
+        IF FOUND THEN
+            RETURN found_rev;
+        END IF;
+        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, 0) ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.drop_1(thread text) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM {schema}.lock_1(thread);
+    DELETE FROM {schema}.writes WHERE thread_id = thread;
+    DELETE FROM {schema}.frames WHERE thread_id = thread;
+    DELETE FROM {schema}.rows WHERE thread_id = thread;
+    DELETE FROM {schema}.threads WHERE thread_id = thread;
+END $$;
+
+CREATE FUNCTION {schema}.apply_1(
+    thread text, at_rev bigint, drop_ns text[], drop_id text[], drop_keys bytea[],
+    link_ns text[], link_id text[], link_parent text[], link_via text[], link_hidden boolean[]
+) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    now_rev bigint := {schema}.lock_1(thread);
+BEGIN
+    IF now_rev <> at_rev THEN
+        DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0;
+        RETURN false;
+    END IF;
+    DELETE FROM {schema}.writes w USING unnest(drop_ns, drop_id) AS d (ns, id)
+        WHERE w.thread_id = thread AND w.ns = d.ns AND w.id = d.id;
+    DELETE FROM {schema}.rows r USING unnest(drop_ns, drop_id) AS d (ns, id)
+        WHERE r.thread_id = thread AND r.ns = d.ns AND r.id = d.id;
+    DELETE FROM {schema}.frames WHERE thread_id = thread AND key = ANY (drop_keys);
+    UPDATE {schema}.rows r SET parent = l.parent, via = l.via, hidden = l.hidden
+        FROM unnest(link_ns, link_id, link_parent, link_via, link_hidden) AS l (ns, id, parent, via, hidden)
+        WHERE r.thread_id = thread AND r.ns = l.ns AND r.id = l.id;
+    IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = thread) THEN
+        UPDATE {schema}.threads SET rev = rev + 1 WHERE thread_id = thread;
+    ELSE
+        PERFORM {schema}.drop_1(thread);
+    END IF;
+    RETURN true;
+END $$;
+
+-- Reads the source in one statement, so that its savers need not wait.
+CREATE FUNCTION {schema}.copy_1(source text, target text, operation text)
+RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM {schema}.lock_1(target);
+    IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = target) THEN
+        RETURN EXISTS (SELECT 1 FROM {schema}.threads WHERE thread_id = target AND copied_by = operation);
+    END IF;
+    WITH origin AS (
+        SELECT seq FROM {schema}.threads WHERE thread_id = source AND source <> target
+    ), copied_rows AS (
+        INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
+            SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body
+            FROM {schema}.rows WHERE thread_id = source
+    ), copied_frames AS (
+        INSERT INTO {schema}.frames (thread_id, key, data)
+            SELECT target, key, data FROM {schema}.frames WHERE thread_id = source
+    ), copied_writes AS (
+        INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
+            SELECT target, ns, id, task, idx, channel, path, data FROM {schema}.writes w, origin
+            WHERE thread_id = source AND NOT EXISTS (
+                SELECT 1 FROM {schema}.writes own
+                WHERE own.thread_id = target AND own.ns = w.ns AND own.id = w.id)
+            ON CONFLICT DO NOTHING
+    )
+    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.first_rev_1(), copied_by = operation
+        FROM origin WHERE t.thread_id = target;
+    IF NOT FOUND THEN
+        DELETE FROM {schema}.threads WHERE thread_id = target;
+    END IF;
+    RETURN true;
+END $$;

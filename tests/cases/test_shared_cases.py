@@ -1,0 +1,55 @@
+"""Runs the case collection beside this repository over every store; where it is absent there is nothing to run."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.stores_under_test import Store
+
+CASES = Path(os.environ.get("STATEKIT_CASES") or Path(__file__).resolve().parents[3] / "shared/cases")
+CAPS = frozenset({"raw", "chaos", "prune", "copy_thread", "delete_for_runs", "redact"})
+
+if not (CASES / "run_cases.py").exists():
+    pytest.skip(f"no case collection at {CASES}; STATEKIT_CASES names another place", allow_module_level=True)
+
+sys.path.insert(0, str(CASES))
+harness = importlib.import_module("harness")
+run_cases = importlib.import_module("run_cases")
+NAMES = [name for name, case in harness.REGISTRY.items() if case.kind == "saver" and case.needs <= CAPS]
+
+
+class MakeSaver:
+    """What a case opens its savers with."""
+
+    caps = CAPS
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name, self._store = name, store
+
+    @asynccontextmanager
+    async def __call__(self, *, serde: Any = None, ttl_seconds: Any = None) -> AsyncIterator[StatekitSaver]:
+        assert ttl_seconds is None
+        async with self._store.open(serde=serde) as saver:
+            yield saver
+
+    async def raw_dump(self) -> bytes:
+        return await asyncio.to_thread(self._store.raw_dump)
+
+    async def break_connections(self) -> None:
+        await asyncio.to_thread(self._store.break_connections)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_case(name: str, store: Store, store_name: str) -> None:
+    outcome, why = await run_cases.run_one(harness.REGISTRY[name], MakeSaver(store_name, store))
+    assert outcome == "pass", why

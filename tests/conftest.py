@@ -1,0 +1,76 @@
+"""Fixtures: a fresh store of each kind, a saver on it, and the same saver through its sync methods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.faces import Face, SyncFace
+from tests.servers import Servers
+from tests.stores_under_test import DURABLE, STORES, Store
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = metafunc.config.getoption("--stores").split(",")
+    for fixture, names in (("store_name", STORES), ("durable_name", DURABLE)):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, [name for name in names if name in chosen])
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    with closing(Servers()) as found:
+        yield found
+
+
+@pytest.fixture
+def new_store(servers: Servers, tmp_path: Path) -> Iterator[Callable[[str], Store]]:
+    """Return a maker of fresh stores by name."""
+    made: list[Store] = []
+
+    def make(name: str) -> Store:
+        made.append(STORES[name](servers.url, tmp_path))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.clean()
+
+
+@pytest.fixture
+def store(new_store: Callable[[str], Store], store_name: str) -> Store:
+    return new_store(store_name)
+
+
+@pytest.fixture
+def durable_store(new_store: Callable[[str], Store], durable_name: str) -> Store:
+    return new_store(durable_name)
+
+
+@pytest.fixture(params=["async", "sync"])
+def face(request: pytest.FixtureRequest) -> Callable[[StatekitSaver], Face]:
+    """Return what shows a saver with async methods: itself, or its sync methods called inside the running loop."""
+    faces: dict[str, Callable[[StatekitSaver], Any]] = {"async": lambda saver: saver, "sync": SyncFace}
+    return faces[request.param]
+
+
+@pytest.fixture
+async def real(store: Store) -> AsyncIterator[StatekitSaver]:
+    """Yield a saver on a fresh store."""
+    async with store.open() as saver:
+        yield saver
+
+
+@pytest.fixture
+def saver(real: StatekitSaver, face: Callable[[StatekitSaver], Face]) -> Face:
+    """Return a saver on a fresh store, once by its async and once by its sync methods."""
+    return face(real)

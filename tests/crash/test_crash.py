@@ -1,0 +1,192 @@
+"""A run dies at each of its calls to the store in turn; what is left is whole, and the next process finishes the run."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, Send, interrupt
+
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.records import Ref, Row, Write
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.crash.faulty import Died, Faulty
+from tests.faces import config
+from tests.graphs.builders import _fold
+from tests.stores_under_test import Store
+
+SAYS_NO = 400
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], DeltaChannel(_fold, snapshot_frequency=3)]
+    total: Annotated[int, operator.add]
+    last: str
+
+
+def _graph() -> StateGraph[Any]:
+    def node(name: str) -> Callable[[Any], Any]:
+        return lambda _: {"log": [name], "total": 1, "last": name}
+
+    graph = StateGraph(State)
+    graph.add_node("first", node("first"))
+    graph.add_node("task", lambda item: {"log": [f"task {item['n']}"], "total": 1})
+    graph.add_node("ask", lambda _: {"log": [interrupt("approve?")], "total": 1, "last": "ask"})
+    graph.add_node("after", node("after"))
+    graph.add_edge(START, "first")
+    graph.add_conditional_edges("first", lambda _: [Send("task", {"n": n}) for n in range(2)], ["task"])
+    return graph.add_edge("task", "ask").add_edge("ask", "after").add_edge("after", END)
+
+
+def _run(saver: StatekitSaver, thread: str, durability: Any) -> Any:
+    """Begin or go on, whatever is stored, until the run is over; return its values."""
+    app = _graph().compile(checkpointer=saver)
+    at = config(thread)
+    for _ in range(10):
+        now = app.get_state(at)
+        if now.created_at is None:
+            app.invoke({"log": ["in"], "total": 0}, at, durability=durability)
+        elif now.interrupts:
+            app.invoke(Command(resume="yes"), at, durability=durability)
+        else:  # a step whose writes are stored counts as done in `next`, so only a run that adds nothing is over
+            app.invoke(None, at, durability=durability)
+            after = app.get_state(at)
+            if after.config == now.config and not after.next:
+                return after.values
+    raise AssertionError("the run does not end")
+
+
+def _check_whole(saver: StatekitSaver, thread: str, faulty: Faulty) -> None:
+    """Every acknowledged save is there, every checkpoint loads, and no batch of writes is cut."""
+    app = _graph().compile(checkpointer=saver)
+    found = {item.checkpoint["id"]: item for item in saver.list(config(thread))}
+    sent: dict[tuple[str, str], list[set[str]]] = {}
+    for name, args in faulty.begun:
+        if name == "save_writes":
+            ref, writes = args
+            sent.setdefault((ref.id, writes[0].task), []).append({write.channel for write in writes})
+    for name, args in faulty.done:
+        if name == "save":
+            assert args[0].ref.id in found
+        if name == "save_writes" and args[0].id in found:
+            stored = {(task, channel) for task, channel, _ in found[args[0].id].pending_writes or []}
+            assert {(write.task, write.channel) for write in args[1]} <= stored
+    for id, item in found.items():
+        assert item.parent_config is None or item.parent_config["configurable"]["checkpoint_id"] in found
+        values = app.get_state(item.config).values
+        assert values.get("total", 0) == max(len(values.get("log", ())) - 1, 0)
+        by_task: dict[str, set[str]] = {}
+        for task, channel, _ in item.pending_writes or []:
+            by_task.setdefault(task, set()).add(channel)
+        for task, channels in by_task.items():
+            assert channels == set().union(*(batch for batch in sent[id, task] if batch <= channels))
+
+
+@pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_run_that_dies_at_any_call_is_whole_and_finishes_later(store: Store, durability: str, acts: bool) -> None:
+    with store.open() as survivor:
+        expected = _run(survivor, "undisturbed", durability)
+        assert expected["log"] == ["in", "first", "task 0", "task 1", "yes", "after"]
+        for number in range(1, SAYS_NO):
+            thread = f"dies at {number}"
+            with store.open() as doomed:
+                faulty = _stand_before(doomed, number, acts)
+                try:
+                    _run(doomed, thread, durability)
+                except Died:
+                    pass
+                except Exception as error:
+                    assert _caused_by_death(error), error
+            _check_whole(survivor, thread, faulty)
+            assert _run(survivor, thread, durability) == expected, f"call {number} of {faulty.begun[:number][-1:]}"
+            if not faulty.died:
+                return
+    raise AssertionError("the run has no end")
+
+
+def _stand_before(saver: StatekitSaver, fail_at: int, acts: bool) -> Faulty:
+    faulty = Faulty(saver.backend, fail_at, acts)
+    backend: Backend = faulty
+    saver.backend = backend
+    for engine in (saver._sync, saver._async):
+        engine._backend = backend
+    return faulty
+
+
+def _caused_by_death(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, Died):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Store, acts: bool) -> None:
+    def values(saver: StatekitSaver, thread: str) -> Any:
+        return _graph().compile(checkpointer=saver).get_state(config(thread)).values
+
+    with store.open() as survivor:
+        for number in range(1, SAYS_NO):
+            name = f"{number}"
+            expected = _run(survivor, name, "sync")
+            with store.open() as doomed:
+                faulty = _stand_before(doomed, number, acts)
+                for act in (
+                    lambda: doomed.copy_thread(name, f"{name} copy"),
+                    lambda: doomed.prune([name]),
+                    lambda: doomed.delete_for_runs(["never was"]),
+                    lambda: doomed.delete_thread(f"{name} copy"),
+                ):
+                    try:
+                        act()
+                    except Died:
+                        break
+            copied = list(survivor.list(config(f"{name} copy")))
+            assert not copied or values(survivor, f"{name} copy") == expected
+            assert values(survivor, name) == expected
+            survivor.prune([name])
+            assert values(survivor, name) == expected
+            assert len(list(survivor.list(config(name)))) == 1
+            survivor.delete_thread(f"{name} copy")
+            survivor.copy_thread(name, f"{name} copy")
+            assert values(survivor, f"{name} copy") == expected
+            if not faulty.died:
+                return
+    raise AssertionError("there is no end")
+
+
+def test_a_repeat_of_any_verb_after_a_lost_reply_changes_nothing(store: Store) -> None:
+    with store.open() as saver:
+        saver.setup()
+        backend = saver.backend
+        row = Row(Ref("t", "", "1"), keys=(b"k" * 16,), body=b"body")
+        later = Row(Ref("t", "", "2"), parent="1", body=b"body")
+        batch = [Write("task", 0, "a", "", b"1"), Write("task", -1, "b", "", b"2")]
+        from langgraph_statekit.checkpoint.records import Change, Frame, Query
+
+        def seen() -> Any:
+            everything = backend.rows(Query("t")), backend.rows(Query("u")), backend.outline("t").rows
+            return everything, backend.fill("t", [b"k" * 16], [row.ref, later.ref]), backend.load("t", "", None)
+
+        def twice(act: Callable[[], Any]) -> None:
+            first = act()
+            before = seen()
+            assert act() == first
+            assert seen() == before
+
+        twice(lambda: backend.save(row, [Frame(b"k" * 16, b"value")]))
+        twice(lambda: backend.save(later, []))
+        twice(lambda: backend.save_writes(row.ref, batch))
+        twice(lambda: backend.copy_thread("t", "u", "operation"))
+        assert backend.copy_thread("t", "u", "another operation") is False
+        rev = backend.outline("t").rev
+        assert backend.apply("t", rev, Change(drop=[later.ref])) is True
+        assert backend.apply("t", rev, Change(drop=[row.ref])) in (False, True)
+        twice(lambda: backend.drop_thread("t"))
+        assert backend.load("t", "", None) is None

@@ -1,0 +1,87 @@
+"""Processes and servers that are killed with SIGKILL lose nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langgraph_statekit.checkpoint.opening import open_saver
+from langgraph_statekit.errors import Unavailable
+from tests.crash.worker import graph
+from tests.faces import checkpoint, config, metadata
+from tests.servers import Server, postgres_server, redis_server, s3_server, wait_until
+from tests.stores_under_test import STORES, Store
+
+ITEMS = 60
+KILLS = 5
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+    effects.touch()
+    command = [
+        *(sys.executable, "-m", "tests.crash.worker", durable_store.url, json.dumps(durable_store.options)),
+        *("t", str(ITEMS), str(effects)),
+    ]
+    errors = tmp_path / "errors"
+    for _ in range(KILLS):
+        aim = len(effects.read_text().splitlines()) + random.randint(1, ITEMS // KILLS - 2)
+        with errors.open("w") as log, subprocess.Popen(command, stderr=log) as process:
+
+            def reached() -> bool:
+                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None  # noqa: B023
+
+            wait_until(reached, f"{aim} items")
+            process.kill()
+        assert process.returncode == -9, errors.read_text()
+        with durable_store.open() as saver:
+            done = graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values.get("done", [])
+            noted = [int(line) for line in effects.read_text().splitlines()]
+            assert done == list(range(len(done)))
+            assert max(noted) in (len(done) - 1, len(done))
+    subprocess.run(command, check=True, timeout=120)
+    noted = [int(line) for line in effects.read_text().splitlines()]
+    assert all(new - old in (0, 1) for old, new in zip(noted, noted[1:], strict=False))
+    assert len(noted) <= ITEMS + KILLS
+    with durable_store.open() as saver:
+        assert graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values["done"] == list(range(ITEMS))
+
+
+SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+    "redis": redis_server,
+    "postgres": postgres_server,
+    "s3": s3_server,
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_killed_server_keeps_what_it_acknowledged(name: str, request: pytest.FixtureRequest) -> None:
+    if name not in request.config.getoption("--stores").split(","):
+        pytest.skip(f"{name} is not among --stores")
+    with tempfile.TemporaryDirectory() as directory, SERVERS[name]() as server:
+        store = STORES[name](lambda _: server.url, Path(directory))
+        with open_saver(store.url, **store.options, retry_s=1.0) as saver:
+            at: Any = config()
+            for number in range(20):
+                at = saver.put(at, checkpoint({"a": number}, {"a": number}), metadata(number), {"a": number})
+                saver.put_writes(at, [("a", number), ("b", number)], "task")
+            for how in (server.kill, server.stop):
+                before = list(saver.list(config()))
+                how()
+                with pytest.raises(Unavailable) as failed:
+                    saver.put(at, checkpoint({"a": "lost"}, {"a": "lost"}), metadata(), {"a": "lost"})
+                assert failed.value.__cause__ is not None
+                server.start()
+                assert list(saver.list(config())) == before
+                at = saver.put(at, checkpoint({"a": 99}, {"a": "99"}), metadata(), {"a": "99"})
+                assert next(saver.list(config())).config == at

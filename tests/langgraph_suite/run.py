@@ -1,0 +1,137 @@
+"""Runs the checkpointer tests of the installed LangGraph release over one of our stores.
+
+    python -m tests.langgraph_suite.run --store sqlite
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.servers import Servers
+from tests.stores_under_test import STORES
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+EXPECTED = {"1.2.24": 654}
+FILES = [
+    f"tests/test_{name}.py"
+    for name in (
+        *("pregel", "pregel_async", "time_travel", "time_travel_async", "large_cases", "large_cases_async"),
+        *("subgraph_persistence", "subgraph_persistence_async", "interruption", "interrupt_state", "strict_resume"),
+        "checkpoint_migration",
+        *("delta_channel_fork", "delta_channel_exit_mode", "delta_channel_parallel_order", "delta_channel_subgraph"),
+        *("delta_channel_to_plain", "delta_channel_update_state"),
+    )
+]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the selected tests."""
+
+    passed: int
+    failed: int
+    skipped: int
+    failures: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", *self.failures])
+
+
+def suite() -> Path:
+    """Return a folder with the tests of the installed release, fetched when it is not there yet."""
+    release = version("langgraph")
+    folder = CACHE / f"langgraph-{release}"
+    if not folder.exists():
+        CACHE.mkdir(exist_ok=True)
+        archive = CACHE / f"langgraph-{release}.tar.gz"
+        if not archive.exists():
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "pip", "download", f"langgraph=={release}"),
+                    *("--no-deps", "--no-binary", "langgraph", "--no-build-isolation", "--dest", str(CACHE)),
+                ],
+                check=True,
+            )
+        with tempfile.TemporaryDirectory(dir=CACHE) as unpacked:
+            with tarfile.open(archive) as tar:
+                tar.extractall(unpacked, filter="data")
+            source = Path(unpacked, folder.name)
+            with open(source / "tests/conftest.py", "a") as conftest:
+                conftest.write("\nfrom statekit_fixtures import async_checkpointer, sync_checkpointer  # noqa: E402, F811\n")
+            try:
+                source.rename(folder)
+            except OSError:
+                if not folder.exists():  # else another process was first
+                    raise
+    return folder
+
+
+def run(store: str, servers: Servers, extra: list[str] | None = None) -> Counts:
+    """Run the suite over a store in a subprocess."""
+    folder = suite()
+    kind = {"redis": "redis", "postgres": "postgres", "s3": "s3"}.get(store)
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "NO_DOCKER": "true",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), str(ROOT))),
+        "STATEKIT_SUITE_STORE": store,
+        "LANGSMITH_TRACING": "false",
+    }
+    if kind is not None:
+        env[f"STATEKIT_TEST_{kind.upper()}_URL"] = servers.url(kind)
+    with tempfile.TemporaryDirectory(prefix="statekit-") as scratch:
+        report = Path(scratch, "report.xml")
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", *FILES, "-k", "sync_checkpointer or memory", "-q", "-n", "2"),
+                *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout", "120"),
+                *(f"--junitxml={report}", f"--basetemp={scratch}/tests", *(extra or ())),
+            ],
+            cwd=folder,
+            env=env,
+            stdout=sys.stderr,
+            check=False,
+        )
+        return _counts(report)
+
+
+def _counts(report: Path) -> Counts:
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    failures = tuple(
+        f"{case.get('classname')}.{case.get('name')}: {(bad.get('message') or '')[:300]}"
+        for case in cases
+        for bad in (*case.iter("failure"), *case.iter("error"))
+    )
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    return Counts(len(cases) - failed - skipped, failed, skipped, failures)
+
+
+def main() -> int:
+    """Run it as a program; 0 when everything passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=STORES, action="append", help="may be repeated; default: all")
+    options, extra = parser.parse_known_args()
+    bad = 0
+    with closing(Servers()) as servers:
+        for store in options.store or STORES:
+            counts = run(store, servers, extra)
+            print(f"{store}: {counts}", flush=True)
+            bad += counts.failed or counts.passed != EXPECTED.get(version("langgraph"), counts.passed)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

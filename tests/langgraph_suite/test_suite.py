@@ -1,0 +1,22 @@
+"""LangGraph's own checkpointer tests pass over our savers; `python -m tests.langgraph_suite.run` runs every store."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+from tests.langgraph_suite.run import EXPECTED, run
+from tests.servers import Servers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["sqlite", "redis"])
+def test_every_checkpointer_test_of_langgraph_passes(name: str, servers: Servers, request: pytest.FixtureRequest) -> None:
+    if name not in request.config.getoption("--stores").split(","):
+        pytest.skip(f"{name} is not among --stores")
+    counts = run(name, servers)
+    assert counts.failed == 0, str(counts)
+    assert counts.passed == EXPECTED.get(version("langgraph"), counts.passed)
+    assert counts.passed > 600

@@ -1,0 +1,258 @@
+"""Random histories: every store tells the same story as InMemorySaver."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.faces import checkpoint, config, metadata
+from tests.stores_under_test import Store, unique
+
+THREADS = ("t", "u", "v")
+NAMESPACES = ("", "n:1")
+PLAIN = ("a", "b")
+DELTA = "d"
+CHANNELS = (*PLAIN, DELTA, "__error__", "__interrupt__", "__resume__", "__scheduled__")
+RUNS = ("r1", "r2")
+
+threads = st.sampled_from(THREADS)
+namespaces = st.sampled_from(NAMESPACES)
+picks = st.integers(0, 1000)
+values = st.one_of(st.integers(-5, 5), st.none(), st.text(max_size=3), st.lists(st.integers(), max_size=3))
+writes = st.lists(st.tuples(st.sampled_from(CHANNELS), values), min_size=1, max_size=4)
+
+
+class Histories(RuleBasedStateMachine):
+    """The same calls to a saver and to InMemorySaver; what the latter lacks is done to its dicts."""
+
+    def __init__(self, saver: StatekitSaver) -> None:
+        super().__init__()
+        self.saver, self.model = saver, InMemorySaver()
+        self.prefix = unique()
+        self.count = 0
+        self.cut: set[str] = set()  # threads whose delta history the model lost
+
+    def thread(self, name: str) -> str:
+        return f"{self.prefix}{name}"
+
+    def ids(self, thread: str, ns: str) -> list[str]:
+        return sorted(self.model.storage.get(thread, {}).get(ns, {}))
+
+    def next_id(self) -> str:
+        self.count += 1
+        return f"{self.count:06}"
+
+    @rule(
+        name=threads,
+        ns=namespaces,
+        parent=picks,
+        changed=st.dictionaries(st.sampled_from(PLAIN), values, max_size=2),
+        emptied=st.sampled_from((None, None, None, *PLAIN)),
+        snapshot=st.sampled_from((False, False, False, True)),
+        run=st.sampled_from((None, *RUNS)),
+        extra=st.dictionaries(st.sampled_from(("k", "l")), values, max_size=2),
+    )
+    def put(
+        self,
+        name: str,
+        ns: str,
+        parent: int,
+        changed: dict[str, Any],
+        emptied: str | None,
+        snapshot: bool,
+        run: str | None,
+        extra: dict[str, Any],
+    ) -> None:
+        thread, id = self.thread(name), self.next_id()
+        known = self.ids(thread, ns)
+        above = [None, *known][max(0, len(known) - parent % 4)] if known else None
+        before = self.model.get_tuple(config(thread, ns, above)) if above else None
+        kept: dict[str, Any] = dict(before.checkpoint["channel_values"]) if before else {}
+        versions: dict[str, Any] = dict(before.checkpoint["channel_versions"]) if before else {}
+        new = dict.fromkeys([*changed, DELTA, *([emptied] if emptied else [])], f"{id}.{name}")
+        kept |= changed
+        for gone in (DELTA, *([emptied] if emptied else [])):
+            kept.pop(gone, None)
+        if snapshot:
+            kept[DELTA] = [f"snapshot {id}"]
+        made = checkpoint(kept, versions | new, id)
+        meta = metadata(self.count, counters_since_delta_snapshot={DELTA: [1, 1]}, **extra)
+        if run:
+            meta["run_id"] = run
+        for saver in (self.saver, self.model):
+            saver.put(config(thread, ns, above), made, meta, new)
+
+    @rule(name=threads, ns=namespaces, pick=picks, value=values)
+    def put_again(self, name: str, ns: str, pick: int, value: Any) -> None:
+        thread = self.thread(name)
+        if not (known := self.ids(thread, ns)):
+            return
+        id = known[pick % len(known)]
+        found = self.model.get_tuple(config(thread, ns, id))
+        assert found is not None
+        parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
+        made = {**found.checkpoint, "channel_values": {**found.checkpoint["channel_values"], "a": value}}
+        version = f"{self.next_id()}.again"
+        made["channel_versions"] = {**made["channel_versions"], "a": version}
+        for saver in (self.saver, self.model):
+            saver.put(config(thread, ns, parent), made, {**found.metadata, "again": self.count}, {"a": version})
+
+    @rule(name=threads, ns=namespaces, pick=picks, batch=writes, task=st.sampled_from("xyz"), path=st.sampled_from("pq"))
+    def put_writes(
+        self, name: str, ns: str, pick: int, batch: list[tuple[str, Any]], task: str, path: str
+    ) -> None:
+        thread = self.thread(name)
+        if not (known := self.ids(thread, ns)):
+            return
+        at = config(thread, ns, known[-1 - pick % min(3, len(known))])
+        for saver in (self.saver, self.model):
+            saver.put_writes(at, batch, task, path)
+
+    @rule(name=threads)
+    def delete(self, name: str) -> None:
+        self.cut.discard(name)
+        for saver in (self.saver, self.model):
+            saver.delete_thread(self.thread(name))
+
+    @rule(source=threads, name=threads)
+    def copy(self, source: str, name: str) -> None:
+        old, new = self.thread(source), self.thread(name)
+        if any(self.model.storage.get(new, {}).values()) or source == name:
+            return
+        self.saver.copy_thread(old, new)
+        model = self.model
+        for ns, found in list(model.storage.get(old, {}).items()):
+            model.storage[new][ns] = dict(found)
+        for kind in (model.writes, model.blobs):
+            for key, found in list(kind.items()):
+                if key[0] == old and any(model.storage.get(old, {}).values()):
+                    kind[(new, *key[1:])] = dict(found) if kind is model.writes else found  # type: ignore[index]
+        if source in self.cut:
+            self.cut.add(name)
+
+    @rule(name=threads)
+    def prune(self, name: str) -> None:
+        thread = self.thread(name)
+        self.cut_to(name, {(ns, known[-1]) for ns in NAMESPACES if (known := self.ids(thread, ns))})
+        assert {(i.config["configurable"]["checkpoint_ns"]) for i in self.listed(thread, None)} == {
+            ns for ns in NAMESPACES if self.ids(thread, ns)
+        }
+
+    @precondition(lambda self: self.count > 3)
+    @rule(run=st.sampled_from(RUNS))
+    def delete_for_runs(self, run: str) -> None:
+        kept = {
+            name: {
+                (i.config["configurable"]["checkpoint_ns"], i.checkpoint["id"])
+                for i in self.model.list({"configurable": {"thread_id": self.thread(name)}})
+                if i.metadata.get("run_id") != run
+            }
+            for name in THREADS
+        }
+        histories = {name: self.histories(name, kept[name]) for name in THREADS}
+        self.saver.delete_for_runs([run])
+        for name in THREADS:
+            self.cut_model(name, kept[name])
+            assert self.histories(name, kept[name]) == histories[name]
+
+    def cut_to(self, name: str, kept: set[tuple[str, str]]) -> None:
+        histories = self.histories(name, kept)
+        self.saver.prune([self.thread(name)])
+        self.cut_model(name, kept)
+        assert self.histories(name, kept) == histories
+
+    def cut_model(self, name: str, kept: set[tuple[str, str]]) -> None:
+        """Remove all but some checkpoints from the model, and give these their nearest kept ancestor as parent."""
+        thread = self.thread(name)
+        for ns in NAMESPACES:
+            stored = self.model.storage.get(thread, {}).get(ns, {})
+            parents = {id: entry[2] for id, entry in stored.items()}
+            for id in list(stored):
+                if (ns, id) not in kept:
+                    del stored[id]
+                    self.model.writes.pop((thread, ns, id), None)
+                    self.cut.add(name)
+            for id, (body, meta, parent) in list(stored.items()):
+                while parent is not None and parent not in stored:
+                    parent = parents.get(parent)
+                stored[id] = (body, meta, parent)
+
+    def histories(self, name: str, refs: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+        """Return what rebuilds the delta channel at checkpoints that do not hold its value."""
+        found: dict[tuple[str, str], Any] = {}
+        for ns, id in refs:
+            at = config(self.thread(name), ns, id)
+            stored = self.saver.get_tuple(at)
+            if stored is not None and DELTA not in stored.checkpoint["channel_values"]:
+                found[ns, id] = self.saver.get_delta_channel_history(config=at, channels=[DELTA])
+        return found
+
+    def listed(self, thread: str, ns: str | None, **options: Any) -> list[CheckpointTuple]:
+        at = config(thread, ns) if ns is not None else {"configurable": {"thread_id": thread}}
+        return list(self.saver.list(at, **options))
+
+    @invariant()
+    def same_checkpoints(self) -> None:
+        for name in THREADS:
+            thread = self.thread(name)
+            at: Any = {"configurable": {"thread_id": thread}}
+            assert _by_place(self.saver.list(at)) == _by_place(self.model.list(at))
+            for ns in NAMESPACES:
+                assert self.saver.get_tuple(config(thread, ns)) == self.model.get_tuple(config(thread, ns))
+
+    @rule(
+        name=threads,
+        ns=namespaces,
+        pick=picks,
+        before=st.integers(-1, 30),
+        limit=st.sampled_from((None, None, 0, 1, 2, 5)),
+        filter=st.dictionaries(st.sampled_from(("k", "l", "run_id", "again")), st.one_of(values, st.sampled_from(RUNS))),
+    )
+    def same_answers(
+        self, name: str, ns: str, pick: int, before: int, limit: int | None, filter: dict[str, Any]
+    ) -> None:
+        thread = self.thread(name)
+        bound = config(thread, id=f"{before:06}") if before >= 0 else None
+        for wanted in (filter, None):
+            options: dict[str, Any] = {"filter": wanted, "before": bound, "limit": limit}
+            assert self.listed(thread, ns, **options) == list(self.model.list(config(thread, ns), **options))
+        if known := self.ids(thread, ns):
+            at = config(thread, ns, known[pick % len(known)])
+            assert self.saver.get_tuple(at) == self.model.get_tuple(at)
+            if name not in self.cut:
+                channels = {"config": at, "channels": [DELTA, "a"]}
+                assert self.saver.get_delta_channel_history(**channels) == self.model.get_delta_channel_history(**channels)
+
+    def teardown(self) -> None:
+        self.saver.prune([self.thread(name) for name in THREADS], strategy="delete")
+
+
+def _by_place(items: Any) -> Mapping[str, list[CheckpointTuple]]:
+    found: dict[str, list[CheckpointTuple]] = defaultdict(list)
+    for item in items:
+        found[item.config["configurable"]["checkpoint_ns"]].append(item)
+    return found
+
+
+def test_random_histories_equal_the_reference(store: Store) -> None:
+    with store.open() as saver:
+        run_state_machine_as_test(
+            lambda: Histories(saver),
+            settings=settings(
+                max_examples=25,
+                stateful_step_count=20,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        assert list(saver.list(None)) == []

@@ -1,0 +1,193 @@
+"""The table of stores: how each is opened, looked into, cut off and cleaned up.
+
+Every object is one fresh, empty store; each `open` gives a new saver on it, as a new process would have. This module imports
+nothing from `tests`, because LangGraph's own suite loads it by path beside its own `tests` package.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.opening import open_saver
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+
+
+def unique() -> str:
+    """Return a name nobody has used; not from `uuid`, which LangGraph's suite replaces."""
+    return f"t{os.urandom(8).hex()}"
+
+
+class Store:
+    """One fresh store: what `open_saver` takes, and what lies behind it. By default one without connections."""
+
+    url: str
+    options: dict[str, Any]
+
+    def open(self, **options: Any) -> StatekitSaver:
+        """Return a new saver on this store."""
+        return open_saver(self.url, **self.options, **options)
+
+    def raw_dump(self) -> bytes:
+        """Return everything the store holds, as the store holds it."""
+        raise NotImplementedError
+
+    def break_connections(self) -> None:
+        """Cut every open connection to the store."""
+
+    def clean(self) -> None:
+        """Remove what does not go with its directory."""
+
+
+class MemoryStore(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self._backend = MemoryBackend()
+
+    def open(self, **options: Any) -> StatekitSaver:
+        return StatekitSaver(self._backend, **options)
+
+    def raw_dump(self) -> bytes:
+        return b"\n".join(_flat(self._backend._threads))
+
+
+class SqliteStore(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self._path = directory / f"{unique()}.db"
+        self.url, self.options = f"sqlite:///{self._path}", {}
+
+    def raw_dump(self) -> bytes:
+        if not self._path.exists():
+            return b""
+        with closing(sqlite3.connect(self._path)) as db:
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")]
+            return b"\n".join(_flat([list(db.execute(f'SELECT * FROM "{name}"')) for name in tables]))
+
+
+class RedisStore(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self.url, self.options = url("redis"), {"prefix": unique()}
+        self._keys = f"{self.options['prefix']}*"
+
+    def raw_dump(self) -> bytes:
+        reads = {"string": "GET", "hash": "HGETALL", "set": "SMEMBERS", "zset": "ZRANGE", "list": "LRANGE"}
+        with self._client() as client:
+            found: list[Any] = []
+            for key in sorted(client.scan_iter(self._keys, 1000)):
+                kind = client.type(key).decode()
+                found += [key, client.execute_command(reads[kind], key, *((0, -1) if kind in ("zset", "list") else ()))]
+            return b"\n".join(_flat(found))
+
+    def break_connections(self) -> None:
+        with self._client() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def clean(self) -> None:
+        with self._client() as client:
+            for key in client.scan_iter(self._keys, 1000):
+                client.delete(key)
+
+    def _client(self) -> Any:
+        import redis
+
+        return redis.Redis.from_url(self.url)
+
+
+class PostgresStore(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self.url, self.options = url("postgres"), {"schema": unique()}
+        self._schema = self.options["schema"]
+
+    def raw_dump(self) -> bytes:
+        with self._connect() as db:
+            tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY 1", [self._schema])
+            rows = [db.execute(f'SELECT * FROM "{self._schema}"."{name}"').fetchall() for (name,) in tables.fetchall()]
+            return b"\n".join(_flat(rows))
+
+    def break_connections(self) -> None:
+        with self._connect() as db:
+            db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+
+    def clean(self) -> None:
+        with self._connect() as db:
+            db.execute(f'DROP SCHEMA IF EXISTS "{self._schema}" CASCADE')
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.url, autocommit=True)
+
+
+class FileStore(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self._directory = directory / unique()
+        self.url, self.options = f"file://{self._directory}", {}
+
+    def raw_dump(self) -> bytes:
+        paths = sorted(path for path in self._directory.rglob("*") if path.is_file())
+        return b"\n".join(_flat([[str(path.relative_to(self._directory)), path.read_bytes()] for path in paths]))
+
+
+class S3Store(Store):
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        given = urlsplit(url("s3"))
+        self.options = dict(parse_qsl(given.query))
+        self._bucket, self._prefix = given.netloc, f"{given.path}/{unique()}".lstrip("/")
+        self.url = f"s3://{self._bucket}/{self._prefix}"
+
+    def raw_dump(self) -> bytes:
+        store = self._client()
+        return b"\n".join(_flat([[path, bytes(store.get(path).bytes())] for path in self._paths(store)]))
+
+    def clean(self) -> None:
+        store = self._client()
+        if paths := self._paths(store):
+            store.delete(paths)
+
+    def _paths(self, store: Any) -> list[str]:
+        return sorted(item["path"] for page in store.list(f"{self._prefix}/") for item in page)
+
+    def _client(self) -> Any:
+        from obstore.store import S3Store as Client
+
+        return Client(self._bucket, **self.options, client_options={"allow_http": True})
+
+
+STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
+    "memory": MemoryStore,
+    "sqlite": SqliteStore,
+    "redis": RedisStore,
+    "postgres": PostgresStore,
+    "file": FileStore,
+    "s3": S3Store,
+}
+
+DURABLE = ("sqlite", "redis", "postgres", "file", "s3")
+"""Stores that outlive the process."""
+
+
+def _flat(value: Any) -> Iterator[bytes]:
+    """Yield every leaf of nested data as bytes."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        yield bytes(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(key)
+            yield from _flat(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _flat(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from _flat(getattr(value, each.name))
+    else:
+        yield str(value).encode()
