@@ -10,7 +10,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
 LAYERS = [
     {"errors", "checkpoint.records"},
-    {"checkpoint.codec", "checkpoint.retention", "checkpoint.serde", "checkpoint.results"},
+    {"checkpoint.exact", "checkpoint.message_kinds"},
+    {"checkpoint.messages"},
+    {"checkpoint.codec", "checkpoint.retention", "checkpoint.serde"},
+    {"checkpoint.results"},
     {"checkpoint.run", "checkpoint.backend"},
     {"checkpoint.engine"},
     {"checkpoint.saver"},

@@ -134,8 +134,8 @@ def _digest(text: str) -> bytes:
 
 
 def channel_key(ns: str, channel: str) -> bytes:
-    """Return the 8 bytes that name a channel of a namespace in frame keys."""
-    return _digest(f"{to_text(ns)}\0{to_text(channel)}")
+    """Return the 8 bytes that name a channel of a namespace (as storage text) in frame keys."""
+    return _digest(f"{ns}\0{to_text(channel)}")
 
 
 def frame_key(ns: str, channel: str, version: str | int | float) -> bytes:
@@ -252,10 +252,9 @@ class Codec:
         row = stored.row
         parts = _parts(row)
         plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1], "checkpoint"))
-        ns = from_text(row.ref.ns)
         values: dict[str, Any] = {}
         for channel, version in plain["channel_versions"].items():
-            data = stored.frames.get(frame_key(ns, channel, version))
+            data = stored.frames.get(frame_key(row.ref.ns, channel, version))
             if data is not None:
                 values[channel] = self.load(data, f"channel {channel!r}")
         plain["channel_values"] = values
@@ -274,21 +273,24 @@ class Codec:
 
     def load(self, data: bytes, what: str) -> Any:
         """Return the value of one frame or write."""
-        tag, payload = unseal(data)
+        try:
+            tag, payload = unseal(data)
+        except DataError as error:
+            raise type(error)(f"{what}: {error}") from error
         return self._load_typed(tag, payload, what)
 
     def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
         merged: dict[str, Any] = {key: value for key, value in metadata.items() if not self._secret(key)}
         for extra in (config.get("metadata"), config.get("configurable")):
             for key, value in (extra or {}).items():
-                if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or self._secret(key):
+                if key in merged or key in EXCLUDED_METADATA_KEYS or str(key).startswith("__") or self._secret(key):
                     continue
                 if isinstance(value, str | int | float):
                     merged[key] = value
         return merged
 
-    def _secret(self, key: str) -> bool:
-        return key.lower().replace("-", "_") in self.secret_keys
+    def _secret(self, key: object) -> bool:
+        return str(key).lower().replace("-", "_") in self.secret_keys
 
     def _dump(self, what: str, value: Any) -> bytes:
         return seal(*self._typed(what, value))
@@ -302,8 +304,10 @@ class Codec:
     def _load_typed(self, tag: str, payload: bytes, what: str) -> Any:
         try:
             return self.serde.loads_typed((tag, payload))
-        except NotImplementedError as error:
-            raise DataError(f"{what} was stored by another serializer (type {tag!r}): {error}") from error
+        except DataError as error:
+            raise type(error)(f"{what}: {error}") from error
+        except Exception as error:
+            raise DataError(f"{what} cannot be read (type tag {tag!r}): {error}") from error
 
 
 def in_order(writes: Iterable[Write]) -> list[Write]:

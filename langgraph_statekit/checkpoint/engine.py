@@ -129,7 +129,7 @@ class Engine:
         if not channels:
             return {}
         thread, ns, id = ref_of(config)
-        names = {channel_key(from_text(ns), channel): channel for channel in channels}
+        names = {channel_key(ns, channel): channel for channel in channels}
         store = await self._store()
         outline = await self._io(store.outline, thread, ns)
         rows = {row.ref: row for row in outline.rows}
