@@ -10,9 +10,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
 LAYERS = [
     {"errors", "checkpoint.records"},
-    {"checkpoint.splice"},
+    {"checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
-    {"checkpoint.codec", "checkpoint.retention", "checkpoint.serde", "checkpoint.results"},
+    {"checkpoint.codec", "checkpoint.retention"},
+    {"checkpoint.results"},
+    {"checkpoint.serde"},
     {"checkpoint.run", "checkpoint.backend"},
     {"checkpoint.engine"},
     {"checkpoint.saver"},

@@ -5,7 +5,8 @@ A plain value is the length of its serializer's type tag (1 byte), the tag, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, cast
@@ -27,7 +28,10 @@ from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
 from langgraph_statekit.errors import Corrupt, DataError, Misuse
 
-DeltaCounters = "counters_since_delta_snapshot"
+Read = Callable[[bytes], bytes | None]
+"""Gives the plain value of a frame key, None if it has none."""
+
+_DELTA_COUNTERS: Final = "counters_since_delta_snapshot"
 
 SECRET_KEYS: Final = frozenset(
     {
@@ -86,8 +90,8 @@ def _digest(text: str) -> bytes:
 
 
 def channel_key(ns: str, channel: str) -> bytes:
-    """Return the 8 bytes that name a channel of a namespace in frame keys."""
-    return _digest(f"{to_text(ns)}\0{to_text(channel)}")
+    """Return the 8 bytes that name a channel of a namespace (as storage text) in frame keys."""
+    return _digest(f"{ns}\0{to_text(channel)}")
 
 
 def frame_key(ns: str, channel: str, version: str | int | float) -> bytes:
@@ -162,7 +166,7 @@ class Codec:
             parent=parent,
             keys=tuple(frame_key(ns, channel, version) for channel, version in versions.items()),
             deltas=tuple(
-                channel_key(ns, channel) for channel in merged.get(DeltaCounters) or () if channel in versions
+                channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions
             ),
             run_id=None if run_id is None else to_text(run_id),
             body=seal(ormsgpack.packb((*self._typed("checkpoint", plain), *self._typed("metadata", merged)))),
@@ -194,53 +198,57 @@ class Codec:
     def metadata(self, row: Row) -> dict[str, Any]:
         """Return the metadata of a row without reading its checkpoint."""
         parts = _parts(row)
-        return cast("dict[str, Any]", self._load_typed(parts[2], parts[3], "metadata"))
+        return cast("dict[str, Any]", self._load_typed(parts[2], parts[3]))
 
-    def unpack(self, row: Row, plains: Mapping[bytes, bytes], writes: Iterable[Write]) -> CheckpointTuple:
-        """Return LangGraph's tuple from a row, plain values by frame key, and writes; every object in it is new."""
+    def unpack(self, row: Row, read: Read, writes: Iterable[Write]) -> CheckpointTuple:
+        """Return LangGraph's tuple from a row, its values and writes; every object in it is new."""
         parts = _parts(row)
-        plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1], "checkpoint"))
-        ns = from_text(row.ref.ns)
+        plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
         values: dict[str, Any] = {}
         for channel, version in plain["channel_versions"].items():
-            plain_value = plains.get(frame_key(ns, channel, version))
-            if plain_value is not None:
-                values[channel] = self.load(plain_value, f"channel {channel!r}")
+            self.unpack_value(values, channel, frame_key(row.ref.ns, channel, version), read)
         plain["channel_values"] = values
         return CheckpointTuple(
             config=config_of(row.ref),
             checkpoint=cast(Checkpoint, plain),
-            metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3], "metadata")),
+            metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3])),
             parent_config=None if row.parent is None else config_of(Ref(row.ref.thread, row.ref.ns, row.parent)),
             pending_writes=[self.unpack_write(write) for write in in_order(writes)],
         )
 
+    def unpack_value(self, values: dict[str, Any], channel: str, key: bytes, read: Read) -> None:
+        """Add the value of a channel's version to `values`, if it has one."""
+        with _naming(f"channel {channel!r}"):
+            plain = read(key)
+            if plain is not None:
+                values[channel] = self._load(plain)
+
     def unpack_write(self, write: Write) -> tuple[str, str, Any]:
         """Return (task id, channel, value)."""
         channel = from_text(write.channel)
-        return from_text(write.task), channel, self.load(unseal(write.data), f"a write to channel {channel!r}")
+        with _naming(f"a write to channel {channel!r}"):
+            return from_text(write.task), channel, self._load(unseal(write.data))
 
-    def load(self, plain: bytes, what: str) -> Any:
-        """Return the value that `plain` holds."""
+    def _load(self, plain: bytes) -> Any:
         try:
             start = 1 + plain[0]
             tag = plain[1:start].decode()
         except (IndexError, UnicodeDecodeError) as error:
-            raise Corrupt(f"{what} has no readable type; restore the thread from a copy") from error
-        return self._load_typed(tag, plain[start:], what)
+            raise Corrupt("the type of the value is not readable; restore the thread from a copy") from error
+        return self._load_typed(tag, plain[start:])
 
     def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
         merged: dict[str, Any] = {key: value for key, value in metadata.items() if not self._secret(key)}
         for extra in (config.get("metadata"), config.get("configurable")):
             for key, value in (extra or {}).items():
-                if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or self._secret(key):
+                if key in merged or key in EXCLUDED_METADATA_KEYS or str(key).startswith("__") or self._secret(key):
                     continue
                 if isinstance(value, str | int | float):
                     merged[key] = value
         return merged
 
-    def _secret(self, key: str) -> bool:
-        return key.lower().replace("-", "_") in self.secret_keys
+    def _secret(self, key: object) -> bool:
+        return str(key).lower().replace("-", "_") in self.secret_keys
 
     def _dump(self, what: str, value: Any) -> bytes:
         tag, payload = self._typed(what, value)
@@ -253,11 +261,21 @@ class Codec:
         except Exception as error:
             raise DataError(f"{what} cannot be stored: {error}") from error
 
-    def _load_typed(self, tag: str, payload: bytes, what: str) -> Any:
+    def _load_typed(self, tag: str, payload: bytes) -> Any:
         try:
             return self.serde.loads_typed((tag, payload))
-        except NotImplementedError as error:
-            raise DataError(f"{what} was stored by another serializer (type {tag!r}): {error}") from error
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(f"the value cannot be read (type tag {tag!r}): {error}") from error
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(f"{what}: {error}") from error
 
 
 def in_order(writes: Iterable[Write]) -> list[Write]:

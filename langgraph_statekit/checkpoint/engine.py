@@ -96,8 +96,8 @@ class Engine:
         if stored is None:
             return None
         row = stored.row
-        plains = self._frames.unpack(row.ref.thread, row.keys, stored.frames, remember=True)
-        return codec.unpack(row, plains, stored.writes)
+        read = self._frames.reader(row.ref.thread, stored.frames, remember=True)
+        return codec.unpack(row, read, stored.writes)
 
     async def list(
         self,
@@ -141,9 +141,9 @@ class Engine:
             if wanted:
                 keys = {key for row in wanted for key in row.keys}
                 frames, writes = await self._io(store.fill, query.thread, keys, [row.ref for row in wanted])
-                plains = self._frames.unpack(query.thread, keys, frames)
+                read = self._frames.reader(query.thread, frames)
                 for row in wanted:
-                    yield codec.unpack(row, plains, writes.get(row.ref, ()))
+                    yield codec.unpack(row, read, writes.get(row.ref, ()))
                     if limit is not None:
                         limit -= 1
             if len(rows) < size:
@@ -156,7 +156,7 @@ class Engine:
         if not channels:
             return {}
         thread, ns, id = ref_of(config)
-        names = {channel_key(from_text(ns), channel): channel for channel in channels}
+        names = {channel_key(ns, channel): channel for channel in channels}
         store = await self._store()
         outline = await self._io(store.outline, thread, ns)
         rows = {row.ref: row for row in outline.rows}
@@ -168,18 +168,21 @@ class Engine:
             if steps
             else ({}, {})
         )
-        plains = self._frames.unpack(thread, seeds.values(), frames)
+        read = self._frames.reader(thread, frames)
         found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         for row, _, open_channels in reversed(steps):
             wanted = {to_text(names[name]): names[name] for name in open_channels}
             for write in in_order(writes.get(row.ref, ())):
                 if write.channel in wanted:
                     found[wanted[write.channel]].append(codec.unpack_write(write))
+        values: dict[str, Any] = {}
         result: dict[str, DeltaChannelHistory] = {}
         for name, channel in names.items():
             result[channel] = {"writes": found[channel]}
-            if name in seeds and (plain := plains.get(seeds[name])) is not None:
-                result[channel]["seed"] = codec.load(plain, f"channel {channel!r}")
+            if name in seeds:
+                codec.unpack_value(values, channel, seeds[name], read)
+            if channel in values:
+                result[channel]["seed"] = values[channel]
         return result
 
     async def delete_thread(self, thread_id: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
@@ -283,21 +283,28 @@ class Frames:
         for key, chain in chains.items():
             self._cache.put(thread, key, chain)
 
-    def unpack(
-        self, thread: str, keys: Iterable[bytes], frames: Mapping[bytes, Frame], *, remember: bool = False
-    ) -> dict[bytes, bytes]:
-        """Return the plain values of those keys that have one; each frame is decoded once."""
+    def reader(
+        self, thread: str, frames: Mapping[bytes, Frame], *, remember: bool = False
+    ) -> Callable[[bytes], bytes | None]:
+        """Return what gives the plain value of a key, or None; each frame is decoded once.
+
+        Args:
+            thread: The thread of the frames.
+            frames: Those that are read and those that they build on.
+            remember: Let later versions build on the ones read.
+        """
         known: dict[bytes, bytes] = {}
-        plains: dict[bytes, bytes] = {}
-        for key in keys:
+
+        def read(key: bytes) -> bytes | None:
             frame = frames.get(key)
             if frame is None:
-                continue
+                return None
             held = self._cache.get(thread, key)
             if held is not None and held.latest.key == key and held.latest.check == frame.check:
-                plains[key] = held.latest.data
-                continue
-            plains[key], chain = decode(key, frames, known)
+                return held.latest.data
+            plain, chain = decode(key, frames, known)
             if remember:
                 self._cache.put(thread, key, chain)
-        return plains
+            return plain
+
+        return read

@@ -85,9 +85,58 @@ def test_a_value_that_changes_wholly_is_stored_whole() -> None:
     assert all(frame.base is None for frame in stored.values())
 
 
-@pytest.mark.parametrize("plain", [b"", b"x", b"short text", b"long text " * 100, os.urandom(300)])
-def test_an_envelope_reads_back(plain: bytes) -> None:
-    assert unseal(seal(plain)) == plain
+REPEATED = st.builds(lambda unit, n: unit * n, st.binary(min_size=1, max_size=9), st.integers(1, 99))
+PLAINS = st.binary(max_size=300) | REPEATED
+
+
+def read(data: bytes) -> bytes | None:
+    try:
+        return unseal(data)
+    except (Corrupt, SchemaTooNew):
+        return None
+
+
+@settings(max_examples=200, deadline=None)
+@given(PLAINS)
+def test_an_envelope_gives_back_its_value(plain: bytes) -> None:
+    sealed = seal(plain)
+    assert unseal(sealed) == plain
+    assert len(sealed) <= len(plain) + 6
+
+
+def test_a_value_is_compressed_where_that_helps() -> None:
+    assert len(seal(b"x" * 10_000)) < 100
+    assert seal(b"x" * 100)[-100:] == b"x" * 100
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200) | st.builds(lambda rest: bytes((frames.FORMAT, 1)) + rest, st.binary(max_size=200)))
+def test_any_bytes_are_an_envelope_or_corrupt(data: bytes) -> None:
+    found = read(data)
+    assert found is None or found == unseal(seal(found))
+
+
+@settings(max_examples=300, deadline=None)
+@given(PLAINS, st.data())
+def test_a_cut_envelope_is_never_read(plain: bytes, data: st.DataObject) -> None:
+    sealed = seal(plain)
+    cut = data.draw(st.integers(0, len(sealed) - 1))
+    assert read(sealed[:cut]) is None
+    assert read(sealed[cut + 1 :]) in (None, plain)
+
+
+def test_every_single_bit_of_two_envelopes() -> None:
+    for plain in (b"abc", b"state " * 40):
+        sealed = seal(plain)
+        for place in range(len(sealed) * 8):
+            flipped = bytearray(sealed)
+            flipped[place // 8] ^= 1 << place % 8
+            assert read(bytes(flipped)) in (None, plain)
+
+
+def test_bytes_after_a_value_are_noticed() -> None:
+    assert read(seal(b"x" * 500) + b"more") is None
+    assert read(seal(b"x") + b"more") is None
 
 
 @settings(deadline=None)
@@ -116,7 +165,7 @@ def test_a_newer_format_asks_for_an_upgrade() -> None:
 
 def test_the_cache_stays_within_its_bytes() -> None:
     cache = Frames(max_bytes=10_000)
-    for version in range(50):
+    for _ in range(50):
         packed, chains = cache.pack("thread", [(os.urandom(8) + bytes(8), os.urandom(3000))])
         cache.remember("thread", chains)
         assert packed[0].base is None
