@@ -230,10 +230,12 @@ class Codec:
             return from_text(write.task), channel, self._load(unseal(write.data))
 
     def _load(self, plain: bytes) -> Any:
+        start = 1 + plain[0] if plain else 1
+        if len(plain) < start:
+            raise Corrupt("the type of the value is cut off; restore the thread from a copy")
         try:
-            start = 1 + plain[0]
             tag = plain[1:start].decode()
-        except (IndexError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise Corrupt("the type of the value is not readable; restore the thread from a copy") from error
         return self._load_typed(tag, plain[start:])
 
