@@ -97,7 +97,7 @@ class Frame:
     def base(self) -> tuple[bytes, bytes] | None:
         """Key and check of the frame that a delta builds on, `data[6:22]` and `data[22:26]`; None: it is whole."""
         data = self.stored
-        return (data[6:22], data[22:26]) if data[1] & 2 else None
+        return (data[6:22], data[22:26]) if len(data) >= HEAD_BYTES and data[1] & 2 else None
 
 
 @dataclass(frozen=True, slots=True)
