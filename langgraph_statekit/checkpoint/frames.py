@@ -86,10 +86,10 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
         Corrupt: The bytes were altered or cut.
         SchemaTooNew: A later release wrote them.
     """
+    if data and data[0] > FORMAT:
+        raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
     if len(data) < _HEAD or not data[0]:
         raise Corrupt(f"a stored value of {len(data)} bytes has no envelope; restore the thread from a copy")
-    if data[0] > FORMAT:
-        raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
     flags, check = data[1], data[2:_HEAD]
     start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
     if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
