@@ -1,0 +1,50 @@
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet
+
+.PHONY: demo test test-langgraph lint format bench clean
+
+demo: $(VENV)/demo.stamp
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/test.stamp
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-langgraph: $(VENV)/test.stamp
+	@$(BIN)/python -m tests.langgraph_suite.run $(ARGS)
+
+lint: $(VENV)/lint.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	MYPYPATH=examples $(BIN)/mypy --strict examples/*.py
+
+format: $(VENV)/lint.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/test.stamp
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/demo.stamp: WHAT = -e .
+$(VENV)/test.stamp: WHAT = -e '.[all]' --group test
+$(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint
+
+$(VENV)/%.stamp: pyproject.toml | $(VENV)/made
+	$(INSTALL) $(WHAT)
+	@touch $@
+
+# pip learned --group in 25.1; the one that comes with Python may be older.
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)$(if $(UV), || $(UV) venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV))
+	$(INSTALL) --upgrade 'pip>=25.1'
+	@touch $@

@@ -1,0 +1,169 @@
+"""Clients that the Redis backend opens itself: bounded pools that wait, and no retries of their own."""
+
+# mypy: untyped-calls-exclude="redis"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import redis
+from redis import asyncio as aredis
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from langgraph_statekit.errors import Misuse
+
+Client = redis.Redis | RedisCluster
+AsyncClient = aredis.Redis | aredis.RedisCluster
+
+_LENT: Final = frozenset(
+    (
+        *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
+        *("protocol", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_keepalive_options"),
+    )
+)
+_SENTINEL_PORT: Final = 26379
+
+
+class _SentinelPool(SentinelConnectionPool, redis.BlockingConnectionPool):
+    """A pool that asks Sentinel for the primary, is bounded and waits."""
+
+
+def require_bytes(client: Client) -> Client:
+    """Return the client.
+
+    Raises:
+        Misuse: It decodes responses.
+    """
+    if client.get_encoder().decode_responses:
+        raise Misuse("the client has decode_responses=True, but checkpoints are bytes: pass one without it")
+    return client
+
+
+def close(client: Client) -> None:
+    """Close every connection of a client."""
+    client.close()
+    if isinstance(client, redis.Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
+        client.connection_pool.sentinel_manager.close()
+
+
+def opener(
+    url: str, max_connections: int = 16, connect_timeout_s: float = 5.0, socket_timeout_s: float = 10.0
+) -> Callable[[], Client]:
+    """Return a function that opens a client for a URL.
+
+    Raises:
+        Misuse: The URL is none that is supported.
+    """
+    options = _options(max_connections, connect_timeout_s, socket_timeout_s)
+    tls, kind = urlsplit(url).scheme.startswith("rediss"), urlsplit(url).scheme.partition("+")[2]
+    plain = f"redis{'s' * tls}://{url.partition('://')[2]}" if kind else url
+    try:
+        if kind == "sentinel":
+            nodes, service, db, login = _sentinel_parts(url)
+            return lambda: _sentinel(nodes, service, {}, {"db": db, "ssl": tls, **login, **options})
+        parse_url(plain)
+    except ValueError as error:
+        raise Misuse(f"not a URL of Redis: {error}") from error
+    if kind == "cluster":
+        return lambda: _cluster(plain, [], options)
+    if kind:
+        raise Misuse(f"unknown kind of Redis {kind!r}: use redis+cluster:// or redis+sentinel://")
+    pool = redis.BlockingConnectionPool
+    return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
+
+
+def lender(client: AsyncClient) -> Callable[[], Client]:
+    """Return a function that opens a sync client with the settings of an asyncio client."""
+    if isinstance(client, aredis.RedisCluster):
+        return lambda: _cluster_twin(client)
+    return lambda: _twin(client.connection_pool)
+
+
+def _cluster_twin(client: aredis.RedisCluster) -> Client:
+    settings = client.connection_kwargs
+    nodes = [(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
+    tls = _is_tls(settings.get("connection_class"))
+    lent = {key: value for key, value in _lent(settings).items() if key not in ("host", "port", "db")}
+    return _cluster(f"redis{'s' * tls}://{nodes[0][0]}:{nodes[0][1]}", nodes[1:], {**_options(), **lent})
+
+
+def _twin(pool: aredis.ConnectionPool) -> Client:
+    options = {**_options(), **_lent(pool.connection_kwargs)}
+    if isinstance(pool, AsyncSentinelPool):
+        settings = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+        nodes = [(each["host"], each["port"]) for each in settings]
+        login = {key: value for key, value in _lent(settings[0]).items() if key not in ("host", "port")}
+        return _sentinel(nodes, pool.service_name, login, {"ssl": _is_tls(pool.connection_class), **options})
+    if _is_tls(pool.connection_class):
+        options["connection_class"] = SSLConnection
+    elif "path" in options:
+        options["connection_class"] = UnixDomainSocketConnection
+    return redis.Redis.from_pool(redis.BlockingConnectionPool(retry=_once(), **options))
+
+
+def _lent(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in settings.items() if value is not None and (key in _LENT or key.startswith("ssl_"))
+    }
+
+
+def _is_tls(connection_class: type[Any] | None) -> bool:
+    return connection_class is not None and issubclass(connection_class, aredis.SSLConnection)
+
+
+def _options(
+    max_connections: int = 16, connect_timeout_s: float = 5.0, socket_timeout_s: float = 10.0
+) -> dict[str, Any]:
+    return {
+        "max_connections": max_connections,
+        # A caller waits for a free connection for as long as a busy one may take to fail.
+        "timeout": connect_timeout_s + socket_timeout_s,
+        "socket_connect_timeout": connect_timeout_s,
+        "socket_timeout": socket_timeout_s,
+        "protocol": 2,
+    }
+
+
+def _once() -> Retry:
+    return Retry(NoBackoff(), 0)
+
+
+def _cluster(url: str, nodes: list[tuple[str, int]], options: dict[str, Any]) -> RedisCluster:
+    return RedisCluster(
+        url=url,
+        startup_nodes=[ClusterNode(host, port) for host, port in nodes],
+        connection_pool_class=redis.BlockingConnectionPool,
+        retry=_once(),
+        **options,
+    )
+
+
+def _sentinel(
+    nodes: list[tuple[str, int]], service: str, login: Mapping[str, Any], options: dict[str, Any]
+) -> redis.Redis:
+    timeouts = {key: value for key, value in options.items() if key.startswith("socket_")}
+    manager = Sentinel(nodes, sentinel_kwargs={**timeouts, **login, "retry": _once()})
+    client: redis.Redis = manager.master_for(service, connection_pool_class=_SentinelPool, retry=_once(), **options)
+    return client
+
+
+def _sentinel_parts(url: str) -> tuple[list[tuple[str, int]], str, int, dict[str, str]]:
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    nodes = []
+    for host in hosts.split(","):
+        name, colon, port = host.rpartition(":")
+        nodes.append((name, int(port)) if colon else (port, _SENTINEL_PORT))
+    service, _, db = parts.path.strip("/").partition("/")
+    if not service:
+        raise ValueError("redis+sentinel:// needs the service: redis+sentinel://host:26379/mymaster")
+    user, _, password = login.partition(":")
+    given = {"username": unquote(user), "password": unquote(password)}
+    return nodes, unquote(service), int(db or 0), {key: value for key, value in given.items() if value}

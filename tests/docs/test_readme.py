@@ -1,0 +1,65 @@
+"""What the README shows runs, and what it lists is what the code has."""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+import langgraph_statekit
+from langgraph_statekit.checkpoint.codec import SECRET_KEYS
+from langgraph_statekit.checkpoint.opening import SAVERS
+from tests.servers import Servers
+from tests.stores_under_test import Store
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+SERVERS = {"redis": "redis://localhost:6379/0", "postgres": "postgresql://localhost/app"}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
+def test_the_readme_code_runs(
+    block: str,
+    servers: Servers,
+    new_store: Callable[[str], Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind, shown in SERVERS.items():
+        if shown in block:
+            (name,) = new_store(kind).options.values()  # the store is removed after the test
+            block = re.sub('"(shop|agents)"', f'"{name}"', block.replace(shown, servers.url(kind)))
+    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_the_readme_lists_the_names_of_secrets() -> None:
+    _, listed, _ = re.split(r"<!-- secret names: (?:begin|end) -->", README)
+    assert re.findall(r"`([^`]+)`", listed) == sorted(SECRET_KEYS)
+
+
+def test_the_table_of_stores_names_urls_and_defaults_that_exist() -> None:
+    rows = [line.split("|")[1:-1] for line in README.splitlines() if re.match(r"\|.*`\w[\w+]*://", line)]
+    shown = set()
+    for _, urls, name, options in rows:
+        schemes = re.findall(r"([\w+]+)://", urls)
+        shown.update(schemes)
+        for scheme in schemes:
+            assert f"`{SAVERS[scheme][1]}`" in name or scheme == "memory"
+        if name.strip():
+            saver = getattr(langgraph_statekit, name.strip(" `"))
+            given = {**signature(saver).parameters, **signature(saver.from_url).parameters}
+            for option, default in re.findall(r"`(\w+)=([^`]+)`", options):
+                assert given[option].default == literal_eval(default), option
+    assert {"sqlite", "redis", "postgresql", "s3", "gs", "az", "file", "memory"} <= shown <= SAVERS.keys()
+
+
+def test_links_between_the_documents_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"

@@ -1,0 +1,96 @@
+"""The Redis saver on a server that loses answers, dies, or is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis import exceptions as failures
+
+from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
+from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Write
+from langgraph_statekit.errors import Unavailable
+from tests.faces import config
+from tests.servers import Server, wait_until
+from tests.stores.redis_nodes import DURABLE, ask, node, port_of, redis_binary, started
+from tests.stores.redis_threads import chat, row
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Server]:
+    """Yield a server that the test may kill and configure."""
+    made = node(tmp_path, redis_binary(), *DURABLE)
+    with started(made):
+        yield made
+
+
+def test_a_repeated_verb_changes_nothing_more(own: Server) -> None:
+    heard: set[Any] = set()
+
+    class Deaf(redis.Redis):
+        """Loses the first answer to every call."""
+
+        def evalsha(self, *args: Any) -> Any:
+            answer = super().evalsha(*args)
+            if args not in heard:
+                heard.add(args)
+                raise failures.ConnectionError("the answer is lost")
+            return answer
+
+    with Deaf(port=port_of(own)) as deaf:
+        store = RedisBackend(deaf)
+        for id in ("1", "2", "3"):
+            store.save(row("t", id), [Frame(bytes(15) + id.encode(), b"x")])
+        store.save_writes(Ref("t", "", "3"), [Write("a", 0, "m", "", b"1"), Write("a", -1, "m", "", b"2")])
+        assert [each.seq for each in store.outline("t").rows] == [1, 2, 3]
+        assert store.apply("t", store.outline("t").rev, Change(drop=[Ref("t", "", "1")])) is True
+        assert store.copy_thread("t", "u", "one copy") is True
+        assert [each.seq for each in store.outline("u").rows] == [2, 3]
+        loaded = store.load("u", "", None)
+        assert loaded is not None
+        assert len(loaded.writes) == 2
+        store.drop_thread("t")
+        assert store.load("t", "", None) is None
+
+
+def test_a_killed_server_that_comes_back_is_survived(own: Server) -> None:
+    with RedisSaver.from_url(own.url, retry_s=60) as saver, ThreadPoolExecutor(4) as pool:
+        chats = [pool.submit(chat, saver, 300, f"t{i}") for i in range(4)]
+        wait_until(lambda: len(list(saver.list(config("t0"), limit=20))) == 20, "the chats are on their way")
+        own.kill()
+        own.start()
+        for i, each in enumerate(chats):
+            ids = each.result()
+            assert [item.checkpoint["id"] for item in saver.list(config(f"t{i}"))] == ids[::-1]
+
+
+def test_a_server_that_is_gone_is_unavailable_and_the_thread_usable_afterwards(own: Server) -> None:
+    with RedisSaver.from_url(own.url, retry_s=0) as saver:
+        ids = chat(saver, 1)
+        own.kill()
+        for call in (lambda: chat(saver, 1), lambda: saver.get_tuple(config()), lambda: list(saver.list(None))):
+            with pytest.raises(Unavailable, match="Redis did not answer") as caught:
+                call()
+            assert isinstance(caught.value.__cause__, failures.ConnectionError)
+        own.start()
+        assert [item.checkpoint["id"] for item in saver.list(config())] == ids
+        assert len(chat(saver, 2)) == 2
+
+
+def test_a_full_server_is_unavailable_at_once_and_can_be_pruned(own: Server) -> None:
+    with RedisSaver.from_url(own.url, retry_s=600) as saver:
+        ids = chat(saver, 3)
+        ask(own, "CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(Unavailable, match="full") as caught:
+            chat(saver, 1)
+        assert isinstance(caught.value.__cause__, failures.OutOfMemoryError)
+        assert [item.checkpoint["id"] for item in saver.list(config())] == ids[::-1]
+        saver.prune(["t"])
+        assert [item.checkpoint["id"] for item in saver.list(config())] == ids[2:]
+        saver.delete_thread("t")
+        ask(own, "CONFIG", "SET", "maxmemory", 0)
+        assert len(chat(saver, 1)) == 1

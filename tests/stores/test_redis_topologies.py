@@ -1,0 +1,117 @@
+"""The Redis saver in a cluster and behind a Sentinel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from redis import asyncio as aredis
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.cluster import RedisCluster
+
+from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
+from langgraph_statekit.checkpoint.records import Frame, Outline, Query, Ref, Row, Write
+from langgraph_statekit.errors import Unavailable
+from tests.faces import config
+from tests.servers import Server, wait_until
+from tests.stores.redis_nodes import ask, cluster, port_of, sentinel
+from tests.stores.redis_threads import chat, fresh, listed_threads, passes_conformance
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def url(nodes: list[Server]) -> str:
+    return f"redis+cluster://127.0.0.1:{port_of(nodes[0])}"
+
+
+async def test_conforms_on_a_cluster(url: str) -> None:
+    await passes_conformance(lambda: RedisSaver.from_url(url, prefix=fresh()), lambda saver: saver)
+
+
+def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(url: str, nodes: list[Server]) -> None:
+    names = [f"t{i}" for i in range(60)]
+    with RedisSaver.from_url(url, prefix=fresh()) as saver:
+        for name in names:
+            chat(saver, 2, name)
+        assert all(int(str(ask(node, "DBSIZE"))) > 0 for node in nodes)
+        assert sorted(listed_threads(saver.backend)) == sorted(names)
+        assert len(list(saver.list(None))) == 2 * len(names)
+        for name in names[1:]:
+            saver.delete_thread(name)
+        originals = [item.checkpoint for item in saver.list(config("t0"))]
+        for name in names[1:]:
+            saver.copy_thread("t0", name)
+            assert [item.checkpoint for item in saver.list(config(name))] == originals
+
+
+def test_a_copy_between_nodes_is_whole_idempotent_and_keeps_writes_that_came_first(url: str) -> None:
+    def content(thread: str) -> tuple[object, ...]:
+        outline: Outline = store.outline(thread)
+        stored = store.load(thread, "n", "2")
+        assert stored is not None
+        rows = [(row.ref.ns, row.ref.id, row.seq, row.keys) for row in outline.rows]
+        return rows, outline.frames, stored.row.body, stored.frames, stored.writes
+
+    key = b"k" * 16
+    store = RedisBackend(lambda: RedisCluster.from_url(url.replace("+cluster", "")), prefix=fresh())
+    try:
+        for id in ("1", "2"):
+            store.save(Row(Ref("s", "n", id), keys=(key,), body=bytes(range(256))), [Frame(key, b"\xff\0")])
+            store.save_writes(Ref("s", "n", id), [Write("task", 0, "m", "", b"\0"), Write("task", -1, "m", "", b"")])
+        for i in range(40):
+            target = f"target {i}"
+            early = [Write("other", 0, "m", "", b"early")]
+            store.save_writes(Ref(target, "n", "1"), early)
+            assert store.copy_thread("s", target, "one") is True
+            assert content(target) == content("s")
+            assert store.fill(target, [], [Ref(target, "n", "1")])[1] == {Ref(target, "n", "1"): early}
+            assert store.copy_thread("s", target, "one") is True
+            assert store.copy_thread("s", target, "two") is False
+            assert store.copy_thread("missing", target, "two") is False
+            assert store.copy_thread("missing", f"not there {i}", "two") is True
+            assert store.rows(Query(f"not there {i}")) == []
+    finally:
+        store.close()
+
+
+def test_an_asyncio_cluster_client_lends_its_settings(nodes: list[Server], url: str) -> None:
+    prefix = fresh()
+    with RedisSaver.from_url(url, prefix=prefix) as saver:
+        ids = chat(saver, 2)
+    with RedisSaver(aredis.RedisCluster(port=port_of(nodes[1]), host="127.0.0.1"), prefix=prefix) as lent:
+        assert [item.checkpoint["id"] for item in lent.list(config())] == ids[::-1]
+
+
+def test_a_cluster_node_that_comes_back_is_survived(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        url = f"redis+cluster://127.0.0.1:{port_of(nodes[0])}"
+        with RedisSaver.from_url(url, retry_s=60) as saver, ThreadPoolExecutor(3) as pool:
+            chat(saver, 1, "warm")
+            nodes[2].kill()
+            with RedisSaver.from_url(url, retry_s=0) as hasty, pytest.raises(Unavailable):
+                list(hasty.backend.threads())
+            chats = [pool.submit(chat, saver, 3, f"t{i}") for i in range(30)]
+            nodes[2].start()
+            assert all(len(each.result()) == 3 for each in chats)
+
+
+def test_a_failover_by_sentinel_is_survived(tmp_path: Path) -> None:
+    with sentinel(tmp_path, "main") as (primary, replica, watcher):
+        url = f"redis+sentinel://127.0.0.1:{port_of(watcher)},127.0.0.1:1/main/0"
+        with RedisSaver.from_url(url, retry_s=60) as saver:
+            ids = chat(saver, 5)
+            ask(primary, "WAIT", 1, 0)
+            wait_until(lambda: ask(replica, "DBSIZE") == ask(primary, "DBSIZE"), "the replica has it all")
+            primary.kill()
+            assert len(chat(saver, 2, "after")) == 2
+            assert [item.checkpoint["id"] for item in saver.list(config())] == ids[::-1]
+            watchers = AsyncSentinel([("127.0.0.1", port_of(watcher))])
+            with RedisSaver(watchers.master_for("main")) as lent:
+                assert len(list(lent.list(config("after")))) == 2
