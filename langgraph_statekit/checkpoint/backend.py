@@ -25,7 +25,13 @@ from langgraph_statekit.checkpoint.records import (
 
 
 class Backend(Protocol):
-    """A store of checkpoints."""
+    """A store of checkpoints.
+
+    Attributes:
+        deltas: Whether `save` takes frames that build on others; if not, each comes whole.
+    """
+
+    deltas: bool
 
     def setup(self) -> None:
         """Create what the store needs; harmless when repeated, also by many workers at once."""

@@ -74,7 +74,7 @@ class Engine:
     ) -> RunnableConfig:
         row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
         thread = row.ref.thread
-        frames, chains = self._frames.pack(thread, plains)
+        frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         await self._store()
         if not await self._save(SaveRow(row, frames)):
             frames, chains = self._frames.pack(thread, plains, whole=True)

@@ -44,6 +44,8 @@ class _Thread:
 class MemoryBackend:
     """Threads in a dict behind one lock."""
 
+    deltas = True
+
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}

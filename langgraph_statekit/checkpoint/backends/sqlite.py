@@ -70,6 +70,8 @@ ORDER BY r.seq DESC LIMIT :limit
 class SqliteBackend:
     """Threads in one SQLite file; one connection writes, a few read."""
 
+    deltas = True
+
     def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, readers: int = 8) -> None:
         self.path = Path(path).absolute()
         self._lock_wait_s = lock_wait_s
