@@ -47,9 +47,7 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
     """
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme not in SAVERS:
-        raise Misuse(
-            f"{url.partition('?')[0]!r} is no store URL: it must begin with one of {', '.join(SAVERS)}, then ://"
-        )
+        raise Misuse(f"no store URL, its scheme is {scheme!r}: it must begin with one of {', '.join(SAVERS)}, then ://")
     module, name = SAVERS[scheme]
     try:
         saver = getattr(import_module(f"{_BACKENDS}.{module}"), name)

@@ -476,4 +476,6 @@ class SqliteSaver(StatekitSaver):
         scheme, _, path = url.partition(":///")
         if scheme != "sqlite" or not path:
             raise Misuse(f"{url!r} names no SQLite file: use sqlite:///name.db or sqlite:////absolute/name.db")
+        if "?" in path:
+            raise Misuse(f"{url!r}: unknown option {path.partition('?')[2]!r}; SqliteSaver takes lock_wait_s")
         return cls(path, **options)
