@@ -22,7 +22,12 @@ LAYERS = [
     {"checkpoint.opening"},
     {"testing"},
 ]
-CLIENTS = {"redis": "backends/redis", "psycopg": "backends/postgres", "psycopg_pool": "backends/postgres", "obstore": "backends/objects"}
+CLIENTS = {
+    "redis": "backends/redis",
+    "psycopg": "backends/postgres",
+    "psycopg_pool": "backends/postgres",
+    "obstore": "backends/objects",
+}
 
 
 def layer(module: str) -> int:
@@ -31,7 +36,12 @@ def layer(module: str) -> int:
 
 def imports(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
-    names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    names = {
+        f"{n.module}.{a.name}" if f"{n.module}" == "langgraph_statekit.checkpoint" else f"{n.module}"
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ImportFrom)
+        for a in n.names
+    }
     return names | {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
 
 

@@ -16,11 +16,13 @@ from typing import Any, Final, cast
 from zoneinfo import ZoneInfo
 
 import ormsgpack
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
+from langgraph_statekit.checkpoint import messages
 from langgraph_statekit.checkpoint.exact import (
     SCALARS,
     Refused,
@@ -52,9 +54,10 @@ jsonplus._warned_unregistered_types.add(_OWN)
 class StatekitSerializer(JsonPlusSerializer):
     """LangGraph's serializer that refuses what it would change.
 
-    Bytes, allowlists and LANGGRAPH_STRICT_MSGPACK are those of `JsonPlusSerializer`, which can read all that
-    this class writes. A value comes back equal and with its type, or it is refused with `DataError` before
-    anything is written, or it is one of LangGraph's own conversions:
+    Bytes, allowlists and LANGGRAPH_STRICT_MSGPACK are those of `JsonPlusSerializer`, which can read all that this
+    class writes but lists of messages: these have a faster form of their own (see `messages`). A value comes back
+    equal and with its type, or it is refused with `DataError` before anything is written, or it is one of LangGraph's
+    own conversions:
 
     | stored | comes back as |
     |---|---|
@@ -98,6 +101,13 @@ class StatekitSerializer(JsonPlusSerializer):
         """
         if obj is None or isinstance(obj, bytes | bytearray):
             return super().dumps_typed(obj)
+        if type(obj) is list and obj and isinstance(obj[0], BaseMessage) and not self._custom_unpack_ext_hook:
+            try:
+                packed = messages.dump(obj, _ANY_KEYS.pack)
+            except (TypeError, RecursionError, Refused):
+                packed = None  # explained below
+            if packed is not None:
+                return messages.TAG, packed
         try:
             return "msgpack", _TEXT_KEYS.pack(obj)
         except (TypeError, RecursionError):
@@ -116,6 +126,8 @@ class StatekitSerializer(JsonPlusSerializer):
             DataError: The tag is unknown here.
             Corrupt: The bytes cannot be read.
         """
+        if data[0] == messages.TAG:
+            return messages.load(data[1], lambda part: self.loads_typed(("msgpack", part)))
         try:
             return super().loads_typed(data)
         except NotImplementedError:

@@ -317,7 +317,8 @@ def test_strict_mode_blocks_unknown_types_and_allows_listed_ones() -> None:
 def test_exact_forms_are_read_in_langgraphs_strict_mode(name: str) -> None:
     back = again(EXACT[name], JsonPlusSerializer(allowed_msgpack_modules=None))
     assert back == EXACT[name]
-    assert repr(back) == repr(EXACT[name])
+    if name != "set of tuples":  # a set shows its elements in any order
+        assert repr(back) == repr(EXACT[name])
 
 
 def test_the_environment_variable_turns_strict_mode_on() -> None:
