@@ -1,0 +1,152 @@
+"""Requests that are repeated when they fail, in parallel where they do not depend on each other, and a cache."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar, TypeVarTuple
+
+from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found
+from langgraph_statekit.checkpoint.run import retrying
+
+T = TypeVar("T")
+A = TypeVarTuple("A")
+
+_DELETE_KEYS = 1000
+
+
+class Bucket:
+    """A driver with retries and a bounded pool of threads.
+
+    Args:
+        driver: Makes the requests.
+        retry_s: Seconds for which a failed request is repeated.
+        parallel: Requests that one bucket has under way at most, besides those of the calling threads.
+    """
+
+    def __init__(self, driver: Driver, retry_s: float, parallel: int) -> None:
+        self._driver = driver
+        self._retry_s = retry_s
+        self._parallel = parallel
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def get(self, key: str) -> Found | None:
+        return self._request(self._driver.get, key)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store an object whatever is there."""
+        self._request(self._driver.put, key, data)
+
+    def list(self, prefix: str) -> Sequence[str]:
+        return self._request(self._driver.list, prefix)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        return self._request(self._driver.folders, prefix)
+
+    def copy(self, source: str, target: str) -> bool:
+        return self._request(self._driver.copy, source, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), _DELETE_KEYS):
+            self._request(self._driver.delete, keys[start : start + _DELETE_KEYS])
+
+    def swap(self, key: str, data: bytes, expect: str) -> str | None:
+        """Put on condition and return the new tag; None if the object was not as expected.
+
+        After a lost reply the request is sent again, and a refusal may be due to the first one: then the bytes
+        that are there tell whether it was. So `data` must be unique, or equal bytes must mean the same.
+        """
+        unsure = False
+
+        def attempt() -> str | None:
+            nonlocal unsure
+            try:
+                return self._driver.put(key, data, expect)
+            except Changed:
+                found = self._driver.get(key) if unsure else None
+                return found.tag if found is not None and found.data == data else None
+            except self._driver.transient:
+                unsure = True
+                raise
+
+        return self._request(attempt)
+
+    def get_many(self, keys: Collection[str]) -> Mapping[str, Found]:
+        """Return the objects that exist, read in parallel."""
+        found = self.all(self.get, keys)
+        return {key: item for key, item in zip(keys, found, strict=True) if item is not None}
+
+    def all(self, call: Callable[[str], T], keys: Collection[str]) -> Sequence[T]:
+        """Return what a call gives for each key, made in parallel."""
+        if len(keys) == 1:
+            return [call(key) for key in keys]
+        return [future.result() for future in self.start_all(call, keys)]
+
+    def start_all(self, call: Callable[[str], T], keys: Collection[str]) -> Sequence[Future[T]]:
+        """Make a call for each key in threads of the pool."""
+        return [self.start(call, key) for key in keys]
+
+    def start(self, call: Callable[[*A], T], *args: *A) -> Future[T]:
+        """Make a call in a thread of the pool; the call must not start others."""
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():  # threads do not survive a fork
+                self._pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="statekit-objects")
+                self._pid = os.getpid()
+            return self._pool.submit(call, *args)
+
+    def close(self) -> None:
+        """End the threads when their work is done; a later call starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.shutdown(wait=True)
+
+    def _request(self, call: Callable[[*A], T], *args: *A) -> T:
+        return retrying(lambda: call(*args), self._driver.transient, self._retry_s, self._driver.name)
+
+
+class Cache:
+    """The values used last, up to a number of bytes in all."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+        self._largest = size_bytes // 8
+        self._lock = threading.Lock()
+        self._items: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: str) -> Any:
+        """Return the value, or None."""
+        with self._lock:
+            item = self._items.get(key)
+            if item is None:
+                return None
+            self._items.move_to_end(key)
+            return item[0]
+
+    def put(self, key: str, value: object, size_bytes: int) -> None:
+        """Remember a value, unless it is large, and forget what was used least."""
+        with self._lock:
+            self._forget(key)
+            size_bytes += len(key) + 100
+            if size_bytes > self._largest:
+                return
+            self._items[key] = value, size_bytes
+            self._left -= size_bytes
+            while self._left < 0:
+                self._forget(next(iter(self._items)))
+
+    def forget(self, prefix: str) -> None:
+        """Forget every key that starts so."""
+        with self._lock:
+            for key in [key for key in self._items if key.startswith(prefix)]:
+                self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        item = self._items.pop(key, None)
+        if item is not None:
+            self._left += item[1]

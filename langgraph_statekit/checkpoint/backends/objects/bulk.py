@@ -1,0 +1,166 @@
+"""What changes a thread as a whole: removals, deletion and copy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
+from langgraph_statekit.checkpoint.backends.objects.index import changed, moved, overflow, segment_of, uses
+from langgraph_statekit.checkpoint.backends.objects.layout import (
+    Data,
+    Entry,
+    Head,
+    age_s,
+    empty_head,
+    encode_head,
+    encode_segment,
+    new_name,
+)
+from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
+from langgraph_statekit.checkpoint.records import Change, Ref
+
+_PACK_BYTES: Final = 8 * 1024 * 1024
+_PACK_OBJECTS: Final = 16
+_ORPHAN_S: Final = 3600
+
+
+def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: Change, grace_s: float) -> bool:
+    """Make a change if the head is still the given one.
+
+    Raises:
+        Gone: A data object is missing: the head is out of date, or the thread is damaged.
+    """
+    keys = reader.keys(head.thread)
+    listing = bucket.start(bucket.list, keys.root)
+    index = reader.index(head)
+    kept = changed(index.values(), set(change.drop), set(change.drop_frames), change.relink)
+    if kept:
+        new, waste = _rewritten(reader, head, index.values(), kept).cleaned(grace_s)
+    else:
+        new, waste = replace(empty_head(), rev=head.rev + 1), []
+    named = {keys.data(head.epoch, name) for name in (*(reader.named(new) if kept else ()), *waste)}
+    # Listed before the change counts, so that nothing is in it that was stored after the change.
+    listed = [key for key in listing.result() if key != keys.head]
+    data = encode_head(new)
+    done = bucket.swap(keys.head, data, tag)
+    if done is None:
+        return False
+    reader.remember(head.thread, data, done)
+    if kept:
+        dropped = {keys.writes_of(ref) for ref in change.drop}
+        # What is named nowhere was left by a crash, unless it is so young that a writer may be about to name it.
+        listed = [
+            key
+            for key in listed
+            if key.rpartition("/")[0] in dropped
+            or (not key.startswith(keys.writes + "/") and key not in named and age_s(key) > _ORPHAN_S)
+        ]
+        listed += [keys.data(head.epoch, name) for name in waste]
+    bucket.delete(listed)
+    return True
+
+
+def _rewritten(reader: Reader, head: Head, before: Collection[Entry], kept: list[Entry]) -> Head:
+    """Return the head of what is kept, with what is needed of objects that lost something packed anew."""
+    had, need = uses(before), uses(kept)
+    names, last, rest = _repacked(reader, head, {name: need[name] for name in need if need[name] != had[name]})
+    top, deep = [moved(entry, names) for entry in kept], []
+    while given := overflow(top):
+        refs = {entry.row.ref for entry in given}
+        top = [entry for entry in top if entry.row.ref not in refs]
+        deep += given
+    if deep:
+        rest = replace(rest, segment=encode_segment(deep))
+    if rest != Data():
+        reader.upload(head.thread, head.epoch, last, rest)
+    unused = (had.keys() | {segment.name for segment in head.segments}) - uses([*top, *deep]).keys()
+    return replace(
+        head,
+        rev=head.rev + 1,
+        entries=top,
+        segments=[segment_of(last, deep)] if deep else [],
+        overrides={},
+        garbage=[*head.garbage, *([(int(time.time()), b"".join(sorted(unused)))] if unused else [])],
+    )
+
+
+def _repacked(
+    reader: Reader, head: Head, needed: Mapping[bytes, set[Ref | bytes]]
+) -> tuple[dict[bytes, bytes], bytes, Data]:
+    """Upload what is needed of some objects as new ones; return old names to new ones, and the last one unsent."""
+    names: dict[bytes, bytes] = {}
+    last, bodies, frames = new_name(), dict[tuple[str, str], bytes](), dict[bytes, bytes]()
+    left = list(needed)
+    while left:
+        batch, left = left[:_PACK_OBJECTS], left[_PACK_OBJECTS:]
+        for old, data in reader.data(head.thread, head.epoch, batch).items():
+            names[old] = last
+            for part in needed[old]:
+                if isinstance(part, Ref):
+                    bodies[part.ns, part.id] = data.bodies[part.ns, part.id]
+                else:
+                    frames[part] = data.frames[part]
+        if sum(map(len, (*bodies.values(), *frames.values()))) > _PACK_BYTES:
+            reader.upload(head.thread, head.epoch, last, Data(bodies, frames))
+            last, bodies, frames = new_name(), {}, {}
+    return names, last, Data(bodies, frames)
+
+
+def drop(bucket: Bucket, reader: Reader, thread: str) -> None:
+    """Remove everything of a thread, its head first."""
+    keys = reader.keys(thread)
+    bucket.delete([keys.head])
+    reader.marks.forget(keys.root)
+    left = bucket.list(keys.root)
+    if not left:
+        return
+    head, _ = reader.fresh(thread)
+    if head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
+        spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
+        left = [key for key in left if not key.startswith(spared)]
+    bucket.delete(left)
+
+
+def copy(
+    bucket: Bucket,
+    reader: Reader,
+    source: str,
+    target: str,
+    operation: str,
+    opened: Callable[[str], tuple[Head, str]],
+) -> bool | None:
+    """Copy a thread; None if source or target changed meanwhile."""
+    from_, to = reader.keys(source), reader.keys(target)
+    reading = bucket.start(reader.fresh, target)
+    head, _ = reader.fresh(source)
+    there, _ = reading.result()
+    if there.alive:
+        return there.copied_by == operation
+    if not head.alive:
+        return True
+    there, tag = opened(target)
+    if there.alive or not there.epoch:
+        return None
+    listing = bucket.start(bucket.list, to.writes)
+    writes = {key: to.writes + key[len(from_.writes) :] for key in bucket.list(from_.writes)}
+    present = set(listing.result())
+    try:
+        entries = reader.index(head).values()
+    except Gone:
+        return None
+    names = uses(entries).keys() | {segment.name for segment in head.segments}
+    pairs = {from_.data(head.epoch, name): to.data(there.epoch, name) for name in names}
+    if not all(bucket.all(lambda key: bucket.copy(key, pairs[key]), pairs)):
+        return None
+    wanted = [key for key, new in writes.items() if new not in present]
+    bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
+    made = replace(head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=())
+    data = encode_head(made)
+    done = bucket.swap(to.head, data, tag)
+    if done is None:
+        return None
+    reader.remember(target, data, done)
+    return True

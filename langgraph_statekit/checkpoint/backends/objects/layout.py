@@ -1,0 +1,282 @@
+"""What stands in a thread's objects, and where they are. Pure: no requests in here.
+
+A thread is a folder named by a hash of its id: `head`, replaced by compare-and-set only, says what is part of the
+thread; `<epoch>/<name>` are immutable data objects, uploaded before a head names them; `w/<checkpoint>/<task>` holds
+the writes of one task. The epoch is random for each life of a thread, and nothing is uploaded under an epoch that no
+head has announced: so what a late writer uploads to a deleted thread is never seen, and a deletion that runs while the
+next life begins can tell the two apart.
+
+The head lists the newest rows itself. Older ones stand in segments, each part of a data object of a later put.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final
+
+import ormsgpack
+
+from langgraph_statekit.checkpoint.codec import seal, unseal
+from langgraph_statekit.checkpoint.records import Ref, Row, Write
+from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
+
+FORMAT: Final = 1
+_NAME: Final = 16
+_NONE: Final = bytes(_NAME)
+_PREFIX: Final = re.compile(r"[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199}(/[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199})*")
+
+
+def digest(*parts: str) -> str:
+    """Return 32 hex digits for texts without NUL."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Where a thread's objects are."""
+
+    root: str
+
+    @property
+    def head(self) -> str:
+        return f"{self.root}/head"
+
+    @property
+    def writes(self) -> str:
+        return f"{self.root}/w"
+
+    def data(self, epoch: str, name: bytes) -> str:
+        return f"{self.root}/{epoch}/{name.hex()}"
+
+    def writes_of(self, ref: Ref) -> str:
+        return f"{self.root}/w/{digest(ref.ns, ref.id)}"
+
+    def task(self, ref: Ref, task: str) -> str:
+        return f"{self.writes_of(ref)}/{digest(task)}"
+
+
+def new_name() -> bytes:
+    """Return a name for a data object; it starts with the time in seconds."""
+    return int(time.time()).to_bytes(4, "big") + os.urandom(_NAME - 4)
+
+
+def age_s(key: str) -> float:
+    """Return the age of a data object by its key."""
+    return time.time() - int(key.rpartition("/")[2][:8], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the index: the row without its body, and the data objects that hold its body and frames.
+
+    `frames` names the object of each stored frame of `row.keys`, and of frames that were put with the row only.
+    """
+
+    row: Row
+    data: bytes
+    frames: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Where older entries stand, and which ids and places in the order they span."""
+
+    name: bytes
+    rows: int
+    max_seq: int
+    min_seq: int
+    min_id: str
+    max_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a thread consists of.
+
+    Attributes:
+        epoch: The folder of its data objects.
+        thread: Its id; empty without rows.
+        rev: Changes with every change of the head.
+        seq: The last one given.
+        copied_by: The operation that made the thread as a copy.
+        entries: The newest rows in order of `seq`, and older ones that are heads or were stored again.
+        segments: The others; of entries of one row the head's counts, then that of the later segment.
+        overrides: Frames that were replaced (or, with an empty name, removed) since their rows went to segments.
+        garbage: (seconds of the clock, names) of objects that are no longer needed since then.
+    """
+
+    epoch: str
+    thread: str = ""
+    rev: int = 0
+    seq: int = 0
+    copied_by: str = ""
+    entries: Sequence[Entry] = ()
+    segments: Sequence[Segment] = ()
+    overrides: Mapping[bytes, bytes] = field(default_factory=dict)
+    garbage: Sequence[tuple[int, bytes]] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread has rows."""
+        return bool(self.entries or self.segments)
+
+    def unneeded(self) -> list[bytes]:
+        """Return the names in the garbage."""
+        return [name for _, names in self.garbage for name in _split(names, _NAME)]
+
+    def cleaned(self, grace_s: float) -> tuple[Head, list[bytes]]:
+        """Return the head without the garbage that is so old that no reader needs it, and that garbage."""
+        limit = time.time() - grace_s
+        old = replace(self, garbage=[(at, names) for at, names in self.garbage if at <= limit])
+        left = replace(self, garbage=[(at, names) for at, names in self.garbage if at > limit])
+        return left, old.unneeded()
+
+
+def empty_head() -> Head:
+    """Return the head of a new life of a thread."""
+    return Head(os.urandom(8).hex(), rev=int.from_bytes(os.urandom(6), "big") + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A data object: bodies by (namespace, id), frames by key, and entries that the head gave away."""
+
+    bodies: Mapping[tuple[str, str], bytes] = field(default_factory=dict)
+    frames: Mapping[bytes, bytes] = field(default_factory=dict)
+    segment: bytes = b""
+
+
+def encode_head(head: Head) -> bytes:
+    """Pack a head."""
+    return _packed(
+        head.epoch,
+        head.thread,
+        head.rev,
+        head.seq,
+        head.copied_by,
+        [_plain(entry) for entry in head.entries],
+        [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id) for s in head.segments],
+        list(head.overrides.items()),
+        head.garbage,
+    )
+
+
+def decode_head(data: bytes) -> Head:
+    """Unpack a head."""
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage = _unpacked(data)
+    return Head(
+        epoch,
+        thread,
+        rev,
+        seq,
+        copied_by,
+        [_entry(thread, item) for item in entries],
+        [Segment(*item) for item in segments],
+        dict(overrides),
+        [(at, names) for at, names in garbage],
+    )
+
+
+def encode_data(data: Data) -> bytes:
+    """Pack a data object."""
+    bodies = [(ns, id, body) for (ns, id), body in data.bodies.items()]
+    return _packed(bodies, list(data.frames.items()), data.segment)
+
+
+def decode_data(data: bytes) -> Data:
+    """Unpack a data object."""
+    bodies, frames, segment = _unpacked(data)
+    return Data({(ns, id): body for ns, id, body in bodies}, dict(frames), segment)
+
+
+def encode_segment(entries: Iterable[Entry]) -> bytes:
+    """Pack entries."""
+    return ormsgpack.packb([_plain(entry) for entry in entries])
+
+
+def decode_segment(thread: str, data: bytes) -> list[Entry]:
+    """Unpack entries of a thread."""
+    return [_entry(thread, item) for item in ormsgpack.unpackb(data)]
+
+
+def encode_writes(ref: Ref, writes: Iterable[Write]) -> bytes:
+    """Pack the writes of one task."""
+    return _packed(ref.ns, ref.id, [(w.task, w.idx, w.channel, w.path, w.data) for w in writes])
+
+
+def decode_writes(data: bytes) -> list[Write]:
+    """Unpack the writes of one task."""
+    return [Write(*item) for item in _unpacked(data)[2]]
+
+
+def merged(stored: Iterable[Write], writes: Iterable[Write]) -> list[Write]:
+    """Add writes to stored ones: `idx >= 0` keeps what is stored, `idx < 0` replaces it."""
+    found = {(write.task, write.idx): write for write in stored}
+    for write in writes:
+        if write.idx < 0 or (write.task, write.idx) not in found:
+            found[write.task, write.idx] = write
+    return list(found.values())
+
+
+def _plain(entry: Entry) -> tuple[Any, ...]:
+    row, frames = entry.row, entry.frames
+    return (
+        row.ref.ns,
+        row.ref.id,
+        row.parent,
+        row.via,
+        row.seq,
+        row.run_id,
+        row.hidden,
+        b"".join(row.keys),
+        b"".join(row.deltas),
+        entry.data,
+        b"".join(frames.get(key, _NONE) for key in row.keys),
+        b"".join(key + name for key, name in frames.items() if key not in row.keys),
+    )
+
+
+def _entry(thread: str, plain: Sequence[Any]) -> Entry:
+    ns, id, parent, via, seq, run_id, hidden, keys, deltas, data, names, others = plain
+    own = tuple(_split(keys, _NAME))
+    frames = {key: name for key, name in zip(own, _split(names, _NAME), strict=True) if name != _NONE}
+    frames.update((pair[:_NAME], pair[_NAME:]) for pair in _split(others, 2 * _NAME))
+    row = Row(Ref(thread, ns, id), parent, via, seq, own, tuple(_split(deltas, 8)), run_id, hidden)
+    return Entry(row, data, frames)
+
+
+def _split(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def _packed(*parts: object) -> bytes:
+    return seal("", ormsgpack.packb((FORMAT, *parts)))
+
+
+def _unpacked(data: bytes) -> list[Any]:
+    try:
+        version, *parts = ormsgpack.unpackb(unseal(data)[1])
+    except (ormsgpack.MsgpackDecodeError, TypeError, ValueError) as error:
+        if isinstance(error, Corrupt | SchemaTooNew):
+            raise
+        raise Corrupt(f"a stored object of {len(data)} bytes cannot be read: {error}") from error
+    if version > FORMAT:
+        raise SchemaTooNew(f"a stored object has layout {version}, this release reads up to {FORMAT}: upgrade it")
+    return list(parts)
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return a prefix of keys without slashes at its ends.
+
+    Raises:
+        Misuse: Some stores do not take it as it is.
+    """
+    prefix = prefix.strip("/")
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise Misuse(f"prefix {prefix!r}: use names of letters, digits, '_', '-' and '.', separated by single slashes")
+    return prefix

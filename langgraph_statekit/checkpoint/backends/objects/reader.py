@@ -1,0 +1,155 @@
+"""Reading a thread: its head, the entries of its segments, its data objects; with caches of what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeVar
+
+from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket, Cache
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
+from langgraph_statekit.checkpoint.backends.objects.index import overridden, uses
+from langgraph_statekit.checkpoint.backends.objects.layout import (
+    Data,
+    Entry,
+    Head,
+    Keys,
+    Segment,
+    decode_data,
+    decode_head,
+    decode_segment,
+    digest,
+    encode_data,
+)
+from langgraph_statekit.checkpoint.records import Ref
+from langgraph_statekit.errors import Corrupt
+
+T = TypeVar("T")
+
+NO_HEAD: Final = Head("")
+_HEADS_BYTES: Final = 16 * 1024 * 1024
+_DECODED_BYTES: Final = 16 * 1024 * 1024
+_ENTRY_BYTES: Final = 200
+_DATA_BYTES: Final = 32 * 1024 * 1024
+_ATTEMPTS: Final = 8
+
+
+class Gone(Exception):
+    """A data object that a head names does not exist, or no longer."""
+
+
+class Reader:
+    """Reads threads below `root`; a missing thread has the head `NO_HEAD` and the tag `ABSENT`."""
+
+    def __init__(self, bucket: Bucket, root: str) -> None:
+        self.root = root
+        self.marks = Cache(_HEADS_BYTES)
+        self._bucket = bucket
+        self._data = Cache(_DATA_BYTES)
+        self._decoded = Cache(_DECODED_BYTES)
+
+    def keys(self, thread: str) -> Keys:
+        """Return where a thread's objects are."""
+        return Keys(f"{self.root}/{digest(thread)}")
+
+    def fresh(self, thread: str) -> tuple[Head, str]:
+        """Read a thread's head, and its tag."""
+        found = self._bucket.get(self.keys(thread).head)
+        self.remember(thread, *(found or (b"", ABSENT)))
+        return self._head(thread, *(found or (b"", ABSENT)))
+
+    def known(self, thread: str) -> tuple[Head, str] | None:
+        """Return the head that was read or written last here; it may be out of date."""
+        mark: tuple[bytes, str] | None = self.marks.get(self.keys(thread).head)
+        return None if mark is None else self._head(thread, *mark)
+
+    def remember(self, thread: str, data: bytes, tag: str, head: Head | None = None) -> None:
+        """Note what a thread's head now is."""
+        key = self.keys(thread).head
+        self.marks.put(key, (data, tag), len(data))
+        if head is not None:
+            self._decoded.put(key, (head, tag), _ENTRY_BYTES * sum(1 + len(entry.row.keys) for entry in head.entries))
+
+    def _head(self, thread: str, data: bytes, tag: str) -> tuple[Head, str]:
+        if tag == ABSENT:
+            return NO_HEAD, ABSENT
+        decoded: tuple[Head, str] | None = self._decoded.get(self.keys(thread).head)
+        if decoded is None or decoded[1] != tag:
+            decoded = decode_head(data), tag
+            self.remember(thread, data, tag, decoded[0])
+        return decoded
+
+    def stable(self, thread: str, read: Callable[[Head], T]) -> T:
+        """Return what `read` makes of the thread's head; once more with the next one if its objects went away."""
+        last = ABSENT
+        for _ in range(_ATTEMPTS):
+            head, tag = self.fresh(thread)
+            try:
+                return read(head)
+            except Gone as gone:
+                if tag == last:
+                    raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
+                last = tag
+        raise Corrupt("data objects kept disappearing while a thread was read; try again")
+
+    def data(self, thread: str, epoch: str, names: Collection[bytes]) -> Mapping[bytes, Data]:
+        """Return data objects of a thread.
+
+        Raises:
+            Gone: One is missing.
+        """
+        keys = self.keys(thread)
+        at = {name: keys.data(epoch, name) for name in names}
+        found: dict[bytes, Data] = {name: data for name, key in at.items() if (data := self._data.get(key))}
+        missing = [key for name, key in at.items() if name not in found]
+        read = self._bucket.get_many(missing)
+        for name, key in at.items():
+            if name not in found:
+                if key not in read:
+                    raise Gone(f"object {key}")
+                found[name] = decode_data(read[key].data)
+                self.keep(key, found[name])
+        return found
+
+    def keep(self, key: str, data: Data) -> None:
+        """Note a data object that will be read again."""
+        size = sum(map(len, data.bodies.values())) + sum(map(len, data.frames.values())) + len(data.segment)
+        self._data.put(key, data, size)
+
+    def upload(self, thread: str, epoch: str, name: bytes, data: Data) -> None:
+        """Store a data object."""
+        key = self.keys(thread).data(epoch, name)
+        self._bucket.put(key, encode_data(data))
+        if data.segment:
+            self.keep(key, data)
+
+    def segments(self, head: Head, segments: Iterable[Segment]) -> dict[Segment, list[Entry]]:
+        """Return the entries of segments as they are now."""
+        wanted = list(segments)
+        found = self.data(head.thread, head.epoch, {segment.name for segment in wanted})
+        return {
+            segment: [overridden(head, entry) for entry in decode_segment(head.thread, found[segment.name].segment)]
+            for segment in wanted
+        }
+
+    def deep(self, head: Head) -> dict[Ref, Entry]:
+        """Return the entries of all segments, also of rows whose entry in the head counts."""
+        return merge(head, self.segments(head, head.segments))
+
+    def index(self, head: Head) -> dict[Ref, Entry]:
+        """Return all entries of a thread."""
+        return {**self.deep(head), **inline(head)}
+
+    def named(self, head: Head) -> set[bytes]:
+        """Return the names of all data objects of a thread, unneeded ones too."""
+        found = set(uses(self.index(head).values()))
+        return found.union((segment.name for segment in head.segments), head.unneeded())
+
+
+def inline(head: Head) -> dict[Ref, Entry]:
+    """Return the entries in the head."""
+    return {entry.row.ref: entry for entry in head.entries}
+
+
+def merge(head: Head, segments: Mapping[Segment, list[Entry]]) -> dict[Ref, Entry]:
+    """Return the entries of segments that were read; the later segment counts."""
+    return {entry.row.ref: entry for segment in head.segments for entry in segments.get(segment, ())}
