@@ -1,0 +1,19 @@
+"""What saving costs, measured beside other savers: one file a question, `python -m benchmarks` asks them."""
+
+WORKLOADS = (
+    "chat",
+    "wide",
+    "resume",
+    "history",
+    "concurrency",
+    "fanout",
+    "maintenance",
+    "big_state",
+    "namespaces",
+    "objects",
+    "growth",
+    "roundtrips",
+    "memory",
+    "import_time",
+    "profile",
+)
