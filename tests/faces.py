@@ -69,7 +69,7 @@ class SyncFace(BaseCheckpointSaver[str]):
     def get_next_version(self, current: Any, channel: None) -> str:
         return self.saver.get_next_version(current, channel)
 
-    def with_allowlist(self, extra_allowlist: Any) -> "SyncFace":
+    def with_allowlist(self, extra_allowlist: Any) -> SyncFace:
         return SyncFace(self.saver.with_allowlist(extra_allowlist))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
 LAYERS = [
     {"errors", "checkpoint.records"},
-    {"checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
+    {"checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention"},
     {"checkpoint.results"},

@@ -44,8 +44,8 @@ class Backend(Protocol):
 
         Each save is atomic by itself; one that fails does not touch the others. Raises only if all failed.
 
-        `SaveRow`: a new row gets the thread's next `seq` and becomes the head of its namespace; a row that exists keeps
-        its `seq` and its place and takes the new content. A frame whose key exists is replaced; one without data
+        `SaveRow`: a new row gets the `seq` that `order.place` gives, or the next free one above; a row that exists
+        keeps its `seq` and takes the new content. A frame whose key exists is replaced; one without data
         removes the stored one. What is replaced or removed by another check stays under key + check, for deltas that
         build on it. False, and nothing changed, when a delta's base is not stored: a base is stored if a frame has its
         key and its check, or is kept under key + check.

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import (
     Change,
     Outline,
@@ -76,9 +77,10 @@ class Engine:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         await self._store()
-        if not await self._save(SaveRow(row, frames)):
+        at = clock_us(checkpoint["id"])
+        if not await self._save(SaveRow(row, frames, at)):
             frames, chains = self._frames.pack(thread, plains, whole=True)
-            await self._save(SaveRow(row, frames))
+            await self._save(SaveRow(row, frames, at))
         self._frames.remember(thread, chains)
         return config_of(row.ref)
 

@@ -17,6 +17,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.crash.faulty import Died, Faulty
 from tests.faces import config
 from tests.graphs.builders import _fold
+from tests.stores.verbs import save, save_writes
 from tests.stores_under_test import Store
 
 SAYS_NO = 400
@@ -180,9 +181,9 @@ def test_a_repeat_of_any_verb_after_a_lost_reply_changes_nothing(store: Store) -
             assert act() == first
             assert seen() == before
 
-        twice(lambda: backend.save(row, [Frame(b"k" * 16, b"value")]))
-        twice(lambda: backend.save(later, []))
-        twice(lambda: backend.save_writes(row.ref, batch))
+        twice(lambda: save(backend, row, [Frame(b"k" * 16, b"value")]))
+        twice(lambda: save(backend, later, []))
+        twice(lambda: save_writes(backend, row.ref, batch))
         twice(lambda: backend.copy_thread("t", "u", "operation"))
         assert backend.copy_thread("t", "u", "another operation") is False
         rev = backend.outline("t").rev

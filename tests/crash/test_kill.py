@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -39,7 +40,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
         with errors.open("w") as log, subprocess.Popen(command, stderr=log) as process:
 
             def reached() -> bool:
-                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None  # noqa: B023
+                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None
 
             wait_until(reached, f"{aim} items")
             process.kill()
@@ -51,10 +52,12 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
             assert max(noted) in (len(done) - 1, len(done))
     subprocess.run(command, check=True, timeout=120)
     noted = [int(line) for line in effects.read_text().splitlines()]
-    assert all(new - old in (0, 1) for old, new in zip(noted, noted[1:], strict=False))
+    assert all(new - old in (0, 1) for old, new in itertools.pairwise(noted))
     assert len(noted) <= ITEMS + KILLS
     with durable_store.open() as saver:
-        assert graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values["done"] == list(range(ITEMS))
+        assert graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values["done"] == list(
+            range(ITEMS)
+        )
 
 
 SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {

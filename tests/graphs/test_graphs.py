@@ -42,7 +42,13 @@ class App:
     def seen(self, at: Any) -> list[Any]:
         """Return what a reader of the history sees, without ids and times."""
         return [
-            (each.values, each.next, each.metadata.get("source"), each.metadata["step"], [i.value for i in each.interrupts])
+            (
+                each.values,
+                each.next,
+                each.metadata.get("source"),
+                each.metadata["step"],
+                [i.value for i in each.interrupts],
+            )
             for each in self.history(at)
         ]
 

@@ -20,7 +20,7 @@ sys.modules["stores_under_test"] = _stores
 _SPEC.loader.exec_module(_stores)
 
 
-def _new_store(directory: Path) -> "_stores.Store":
+def _new_store(directory: Path) -> _stores.Store:
     return _stores.STORES[os.environ["STATEKIT_SUITE_STORE"]](
         lambda kind: os.environ[f"STATEKIT_TEST_{kind.upper()}_URL"], directory
     )

@@ -105,10 +105,10 @@ class Histories(RuleBasedStateMachine):
         for saver in (self.saver, self.model):
             saver.put(config(thread, ns, parent), made, {**found.metadata, "again": self.count}, {"a": version})
 
-    @rule(name=threads, ns=namespaces, pick=picks, batch=writes, task=st.sampled_from("xyz"), path=st.sampled_from("pq"))
-    def put_writes(
-        self, name: str, ns: str, pick: int, batch: list[tuple[str, Any]], task: str, path: str
-    ) -> None:
+    @rule(
+        name=threads, ns=namespaces, pick=picks, batch=writes, task=st.sampled_from("xyz"), path=st.sampled_from("pq")
+    )
+    def put_writes(self, name: str, ns: str, pick: int, batch: list[tuple[str, Any]], task: str, path: str) -> None:
         thread = self.thread(name)
         if not (known := self.ids(thread, ns)):
             return
@@ -214,7 +214,9 @@ class Histories(RuleBasedStateMachine):
         pick=picks,
         before=st.integers(-1, 30),
         limit=st.sampled_from((None, None, 0, 1, 2, 5)),
-        filter=st.dictionaries(st.sampled_from(("k", "l", "run_id", "again")), st.one_of(values, st.sampled_from(RUNS))),
+        filter=st.dictionaries(
+            st.sampled_from(("k", "l", "run_id", "again")), st.one_of(values, st.sampled_from(RUNS))
+        ),
     )
     def same_answers(
         self, name: str, ns: str, pick: int, before: int, limit: int | None, filter: dict[str, Any]
@@ -229,7 +231,9 @@ class Histories(RuleBasedStateMachine):
             assert self.saver.get_tuple(at) == self.model.get_tuple(at)
             if name not in self.cut:
                 channels = {"config": at, "channels": [DELTA, "a"]}
-                assert self.saver.get_delta_channel_history(**channels) == self.model.get_delta_channel_history(**channels)
+                assert self.saver.get_delta_channel_history(**channels) == self.model.get_delta_channel_history(
+                    **channels
+                )
 
     def teardown(self) -> None:
         self.saver.prune([self.thread(name) for name in THREADS], strategy="delete")

@@ -9,7 +9,8 @@ from typing import Any
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found
-from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Stored, Write
+from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Ref, Row, Stored, Write
+from tests.stores.verbs import save, save_writes
 
 
 class Died(Exception):
@@ -113,8 +114,8 @@ def chain(backend: Backend, count: int, *, thread: str = "a", ns: str = "", star
         frames = [Frame(key("x", number), f"x{number}".encode() * 20)]
         if number == start:
             frames.append(Frame(key("y", start), b"y" * 500))
-        backend.save(item, frames)
-        backend.save_writes(item.ref, [Write("task", 0, "x", "", f"w{number}".encode())])
+        save(backend, item, frames)
+        save_writes(backend, item.ref, [Write("task", 0, "x", "", f"w{number}".encode())])
         made.append(item)
     return made
 
@@ -131,7 +132,7 @@ def _look(backend: Backend, thread: str) -> Any:
     rows = backend.rows(Query(thread))
     frames, writes = backend.fill(thread, {key for item in outline.rows for key in item.keys}, refs)
     return {
-        "outline": (list(outline.rows), sorted(outline.frames)),
+        "outline": (list(outline.rows), sorted(key for key in outline.frames if len(key) == KEY_BYTES)),
         "rows": list(rows),
         "page": [list(backend.rows(Query(thread, ns, limit=3))) for ns in namespaces],
         "next page": list(backend.rows(Query(thread, below_seq=rows[1].seq, limit=4))) if len(rows) > 1 else [],

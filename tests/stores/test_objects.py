@@ -26,6 +26,7 @@ from langgraph_statekit.errors import Misuse, Unavailable
 from tests.faces import SyncFace, checkpoint, config, listed, metadata, put
 from tests.servers import Server, free_ports, s3_server
 from tests.stores.objects_kit import Rounds, Watched, chain, key, row
+from tests.stores.verbs import save, save_writes
 
 HOSTILE = ("a/b", "../up", "", " ", "a:b", "{x}", "\N{PILE OF POO}", "x" * 300, "nul\0", "\\u0000", "%2F", "*", "1")
 
@@ -110,18 +111,18 @@ def test_requests_and_rounds_do_not_depend_on_the_length(s3: Driver, length: int
         made = checkpoint({"m": [step], "n": "x"}, {"m": version, "n": f"{0:032}.0"})
         new = made["channel_versions"] if step == 0 else {"m": version}
         before, at_made = at, []
-        cost, _ = spent(lambda: at_made.append(saver.put(before, made, metadata(step), new)))  # noqa: B023
+        cost, _ = spent(lambda: at_made.append(saver.put(before, made, metadata(step), new)))
         assert cost <= (3 if step == 0 else 2), f"put {step}"
         at = at_made[0]
-        assert spent(lambda: saver.put_writes(at, [("m", step)], "task"))[0] == 1  # noqa: B023
+        assert spent(lambda: saver.put_writes(at, [("m", step)], "task"))[0] == 1
         if step == length - 1:
-            assert spent(lambda: saver.put_writes(at, [("__error__", "x")], "task"))[0] == 1  # noqa: B023
+            assert spent(lambda: saver.put_writes(at, [("__error__", "x")], "task"))[0] == 1
     saver.close()
     ids = [item.checkpoint["id"] for item in saver.list(config("t"))]
     assert len(ids) == length
     for address in (config("t"), config("t", id=ids[0]), config("t", id=ids[-1])):
         saver, backend = opened()
-        assert spent(lambda: saver.get_tuple(address))[1] <= 3  # noqa: B023
+        assert spent(lambda: saver.get_tuple(address))[1] <= 3
         saver.close()
     saver, backend = opened()
     found: list[Any] = []
@@ -136,11 +137,11 @@ def test_requests_and_rounds_do_not_depend_on_the_length(s3: Driver, length: int
 def test_a_head_stays_small_and_the_latest_row_of_each_namespace_stays_near() -> None:
     driver = ObstoreDriver(MemoryStore())
     backend = ObjectBackend(driver)
-    backend.save(row("root", [key("m", 1)]), [Frame(key("m", 1), b"m")])
-    backend.save_writes(Ref("a", "", "root"), [Write("task", 0, "m", "", b"w")])
+    save(backend, row("root", [key("m", 1)]), [Frame(key("m", 1), b"m")])
+    save_writes(backend, Ref("a", "", "root"), [Write("task", 0, "m", "", b"w")])
     sizes = []
     for number in range(3 * HEAD_ROWS):
-        backend.save(row(f"{number:05}", [key("s", number)], ns="sub"), [Frame(key("s", number), b"s")])
+        save(backend, row(f"{number:05}", [key("s", number)], ns="sub"), [Frame(key("s", number), b"s")])
         head = driver.get(backend._reader.keys("a").head)
         assert head is not None
         sizes.append(len(head.data))
@@ -149,7 +150,7 @@ def test_a_head_stays_small_and_the_latest_row_of_each_namespace_stays_near() ->
     rounds = Rounds(reader._bucket)
     stored = reader.load("a", "", None)
     assert stored is not None
-    assert (stored.row.ref.id, dict(stored.frames)) == ("root", {key("m", 1): b"m"})
+    assert (stored.row.ref.id, dict(stored.frames)) == ("root", {key("m", 1): Frame(key("m", 1), b"m")})
     assert len(stored.writes) == 1
     assert rounds.count <= 3
     reader.close()
@@ -181,8 +182,8 @@ def test_four_writers_on_one_thread_all_succeed(place: tuple[Driver, str]) -> No
     def write(writer: int) -> None:
         own = ObjectBackend(driver, prefix=prefix)
         for number in range(12):
-            own.save(row(f"{writer}-{number}", [key("x", writer)], ns=f"{writer}"), [Frame(key("x", writer), b"v")])
-            own.save_writes(Ref("a", "", "shared"), [Write("task", writer * 100 + number, "c", "", b"w")])
+            save(own, row(f"{writer}-{number}", [key("x", writer)], ns=f"{writer}"), [Frame(key("x", writer), b"v")])
+            save_writes(own, Ref("a", "", "shared"), [Write("task", writer * 100 + number, "c", "", b"w")])
         own.close()
 
     with ThreadPoolExecutor(4) as pool:

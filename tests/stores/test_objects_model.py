@@ -20,6 +20,7 @@ from langgraph_statekit.checkpoint.backends.objects.obstore_driver import Obstor
 from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Row, Write
 from langgraph_statekit.checkpoint.retention import keep_latest, without_runs
 from tests.stores.objects_kit import Died, Watched, chain, key, look, row
+from tests.stores.verbs import save, save_one, save_writes
 
 THREADS = ("a", "b")
 Step = Callable[[Backend], object]
@@ -85,7 +86,7 @@ class History:
         )
         self._rows[item.ref] = item, put
         frames = [Frame(k, None if self._random.random() < 0.2 else f"{k!r}{self._count}".encode()) for k in put]
-        return lambda backend: backend.save(item, frames)
+        return lambda backend: save(backend, item, frames)
 
     def _again(self) -> Step:
         if not self._rows:
@@ -93,7 +94,7 @@ class History:
         item, put = self._random.choice(list(self._rows.values()))
         self._count += 1
         frames = [Frame(k, f"again {self._count}".encode()) for k in put if self._random.random() < 0.7]
-        return lambda backend: backend.save(item, frames)
+        return lambda backend: save(backend, item, frames)
 
     def _writes(self) -> Step:
         refs = [*self._rows, Ref("a", "", "unknown")]
@@ -103,7 +104,7 @@ class History:
         writes = [
             Write(task, i, "c", "p", f"{self._count}".encode()) for i in self._random.sample([-3, -1, 0, 1, 2], 2)
         ]
-        return lambda backend: backend.save_writes(ref, writes)
+        return lambda backend: save_writes(backend, ref, writes)
 
     def _prune(self) -> Step:
         return change(self._random.choice(THREADS), keep_latest) if self._random.random() < 0.3 else self._new()
@@ -177,12 +178,12 @@ def test_a_version_stored_again_with_its_old_row_is_new_for_all_rows(driver: Dri
     model, backend = MemoryBackend(), ObjectBackend(driver)
     for each in (model, backend):
         first = chain(each, 20)[0]
-        each.save(first, [Frame(first.keys[0], b"x again"), Frame(first.keys[1], b"y again")])
+        save(each, first, [Frame(first.keys[0], b"x again"), Frame(first.keys[1], b"y again")])
         chain(each, 10, start=30)
     assert look(backend, THREADS) == look(model, THREADS)
-    assert backend.fill("a", [first.keys[1]], [])[0] == {first.keys[1]: b"y again"}
+    assert backend.fill("a", [first.keys[1]], [])[0] == {first.keys[1]: Frame(first.keys[1], b"y again")}
     for each in (model, backend):
-        each.save(first, [Frame(first.keys[1], None)])
+        save(each, first, [Frame(first.keys[1], None)])
     assert look(backend, THREADS) == look(model, THREADS)
     backend.close()
 
@@ -193,8 +194,8 @@ def test_an_old_row_stored_again_does_not_become_the_latest(driver: Driver) -> N
     for each in (model, backend):
         old = chain(each, 3, ns="old")
         for number in range(30):
-            each.save(row(f"{number}", ns=f"call:{number}"), [])
-        each.save(old[0], [])
+            save(each, row(f"{number}", ns=f"call:{number}"), [])
+        save(each, old[0], [])
     latest = backend.load("a", "old", None)
     assert latest is not None
     assert latest.row.ref == old[2].ref
@@ -207,18 +208,16 @@ def scripted() -> list[Step]:
     made: list[Step] = []
 
     class Recorder(MemoryBackend):
-        def save(self, row: Row, frames: Any) -> None:
-            made.append(lambda backend: backend.save(row, frames))
-
-        def save_writes(self, ref: Ref, writes: Any) -> None:
-            made.append(lambda backend: backend.save_writes(ref, writes))
+        def save(self, saves: Any) -> Any:
+            made.extend(lambda backend, one=one: save_one(backend, one) for one in saves)
+            return [True] * len(saves)
 
     lines = Recorder()
     first = chain(lines, 7)
     chain(lines, 2, ns="sub")
     chain(lines, 4, start=7)
-    lines.save_writes(first[2].ref, [Write("task", 0, "x", "", b"late"), Write("task", -1, "e", "", b"replaces")])
-    lines.save(first[1], [Frame(first[1].keys[0], b"again")])
+    save_writes(lines, first[2].ref, [Write("task", 0, "x", "", b"late"), Write("task", -1, "e", "", b"replaces")])
+    save(lines, first[1], [Frame(first[1].keys[0], b"again")])
     made.append(lambda backend: backend.copy_thread("a", "b", "copy 1"))
     made.append(change("a", lambda outline: without_runs(outline, {"r1"})))
     chain(lines, 1, start=20)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from langgraph_statekit.checkpoint.frames import find, with_bases
+from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -35,6 +36,15 @@ class _Thread:
     frames: dict[bytes, Frame] = field(default_factory=dict)
     writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
 
+    def free(self, row: Row, at: int) -> int:
+        """The place of a new row."""
+        parent = self.rows.get(row.ref._replace(id=row.parent)) if row.parent else None
+        seq = place(at, self.seq, parent.seq if parent else 0)
+        taken = {other.seq for other in self.rows.values()}
+        while seq in taken:
+            seq += 1
+        return seq
+
     def latest(self, ns: str | None = None) -> list[Row]:
         """Visible rows, highest `seq` first."""
         rows = (row for row in self.rows.values() if not row.hidden and ns in (None, row.ref.ns))
@@ -58,26 +68,26 @@ class MemoryBackend:
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         return [
-            self._save_row(save.row, save.frames)
+            self._save_row(save.row, save.frames, save.at)
             if isinstance(save, SaveRow)
             else self._save_writes(save.ref, save.writes)
             for save in saves
         ]
 
-    def _save_row(self, row: Row, frames: Sequence[Frame]) -> bool:
+    def _save_row(self, row: Row, frames: Sequence[Frame], at: int) -> bool:
         with self._lock:
             thread = self._threads.get(row.ref.thread, _Thread())
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
                 return False
             self._threads[row.ref.thread] = thread
             known = thread.rows.get(row.ref)
-            if known is None:
-                thread.seq += 1
-            thread.rows[row.ref] = replace(row, seq=known.seq if known else thread.seq)
+            seq = known.seq if known else thread.free(row, at)
+            thread.seq = max(thread.seq, seq)
+            thread.rows[row.ref] = row._replace(seq=seq)
             for frame in frames:
                 old = thread.frames.pop(frame.key, None)
                 if old is not None and (frame.data is None or frame.check != old.check):
-                    thread.frames[old.key + old.check] = replace(old, key=old.key + old.check)
+                    thread.frames[old.key + old.check] = old._replace(key=old.key + old.check)
                 if frame.data is not None:
                     thread.frames[frame.key] = frame
             thread.rev += 1
@@ -110,7 +120,7 @@ class MemoryBackend:
             return False
         if query.before is None:
             return True
-        bound = thread.rows.get(replace(row.ref, id=query.before))
+        bound = thread.rows.get(row.ref._replace(id=query.before))
         return row.ref.id < query.before if bound is None else row.seq < bound.seq
 
     def fill(
@@ -129,7 +139,7 @@ class MemoryBackend:
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
             return Outline(
                 held.rev,
-                [replace(row, body=b"") for row in rows],
+                [row._replace(body=b"") for row in rows],
                 {key: Frame(key, f.stored[:HEAD_BYTES]) for key, f in held.frames.items()},
             )
 
@@ -145,7 +155,7 @@ class MemoryBackend:
                 held.frames.pop(key, None)
             for ref, (parent, via, hidden) in change.relink.items():
                 if ref in held.rows:
-                    held.rows[ref] = replace(held.rows[ref], parent=parent, via=via, hidden=hidden)
+                    held.rows[ref] = held.rows[ref]._replace(parent=parent, via=via, hidden=hidden)
             held.rev += 1
             if not held.rows:
                 self._threads.pop(thread, None)
@@ -168,11 +178,11 @@ class MemoryBackend:
                 there.rev + 1,
                 operation,
                 {
-                    replace(ref, thread=target): replace(row, ref=replace(ref, thread=target))
+                    ref._replace(thread=target): row._replace(ref=ref._replace(thread=target))
                     for ref, row in held.rows.items()
                 },
                 dict(held.frames),
-                {replace(ref, thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
+                {ref._replace(thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
             )
             return True
 

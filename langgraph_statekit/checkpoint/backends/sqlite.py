@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Self
 
+from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     KEY_BYTES,
@@ -114,10 +115,14 @@ class SqliteBackend:
         if not all(_has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
             return False
         ref = save.row.ref
-        known = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id)).fetchone()
-        if known is None:
-            db.execute("UPDATE threads SET seq = seq + 1 WHERE tid = ?", (tid,))
-        db.execute(_SAVE_ROW, _row_values(tid, seq + 1, save.row))
+        if _seq(db, tid, ref.ns, ref.id) is None:
+            parent = _seq(db, tid, ref.ns, save.row.parent) if save.row.parent else None
+            here = place(save.at, seq, parent or 0)
+            while db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, here)).fetchone():
+                here += 1
+            db.execute("UPDATE threads SET seq = max(seq, ?) WHERE tid = ?", (here, tid))
+            seq = here
+        db.execute(_SAVE_ROW, _row_values(tid, seq, save.row))
         for frame in save.frames:
             _save_frame(db, tid, frame)
         return True
@@ -352,6 +357,11 @@ def _marks(values: Collection[Any]) -> str:
 
 def _tid(db: sqlite3.Connection, thread: str) -> int | None:
     found = db.execute("SELECT tid FROM threads WHERE thread = ?", (thread,)).fetchone()
+    return None if found is None else found[0]
+
+
+def _seq(db: sqlite3.Connection, tid: int, ns: str, id: str) -> int | None:
+    found = db.execute("SELECT seq FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id)).fetchone()
     return None if found is None else found[0]
 
 

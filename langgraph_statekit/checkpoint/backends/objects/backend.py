@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
@@ -45,10 +45,13 @@ from langgraph_statekit.checkpoint.records import (
     Query,
     Ref,
     Row,
+    Save,
+    SaveRow,
     Stored,
     Write,
     from_text,
 )
+from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import Conflict, Corrupt, StatekitError
 
 _ATTEMPTS: Final = 40
@@ -80,6 +83,8 @@ class ObjectBackend:
         parallel: Requests under way at once, besides those of the calling threads.
     """
 
+    deltas = False
+
     def __init__(
         self,
         driver: Driver,
@@ -93,14 +98,45 @@ class ObjectBackend:
         self._reader = Reader(self._bucket, f"{prefix}/t" if prefix else "t")
         self._grace_s = grace_s
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._lanes = Threads(parallel)
 
     def setup(self) -> None:
         """Nothing to create: objects need no schema."""
 
     def close(self) -> None:
+        self._lanes.close()
         self._bucket.close()
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        # What changes one object goes in turn, different objects at once.
+        lanes: dict[tuple[str, Ref | None, str], list[int]] = {}
+        for at, save in enumerate(saves):
+            lanes.setdefault(_lane(save), []).append(at)
+        results: list[bool | Exception] = [True] * len(saves)
+
+        def run(lane: Sequence[int]) -> None:
+            for at in lane:
+                try:
+                    self._save(saves[at])
+                except Exception as error:  # one bad save fails alone
+                    results[at] = error
+
+        first, *others = lanes.values()
+        under_way = [self._lanes.start(run, lane) for lane in others]
+        run(first)
+        for future in under_way:
+            future.result()
+        return results
+
+    def _save(self, save: Save) -> None:
+        if isinstance(save, SaveRow):
+            self._save_row(save)
+        else:
+            for task in dict.fromkeys(write.task for write in save.writes):
+                self._save_task(save.ref, task, [write for write in save.writes if write.task == task])
+
+    def _save_row(self, save: SaveRow) -> None:
+        row, frames = save.row, save.frames
         thread = row.ref.thread
         key = self._reader.keys(thread).head
         upload: _Upload | None = None
@@ -116,7 +152,7 @@ class ObjectBackend:
                 if any(entry.data == upload.name for entry in head.entries):
                     return  # an earlier attempt, though another writer replaced the head before it was confirmed
                 try:
-                    new, waste = self._placed(head, upload, row, frames)
+                    new, waste = self._placed(head, upload, save)
                 except Gone as gone:
                     if self._reader.fresh(thread)[1] == tag:
                         raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
@@ -156,9 +192,9 @@ class ObjectBackend:
         self._reader.upload(row.ref.thread, head.epoch, upload.name, data)
         return upload
 
-    def _placed(self, head: Head, upload: _Upload, row: Row, frames: Sequence[Frame]) -> tuple[Head, Sequence[bytes]]:
-        deep = self._reader.deep(head) if needs_segments(head, row, frames) else {}
-        new = placed(head, deep, row, frames, upload.name)
+    def _placed(self, head: Head, upload: _Upload, save: SaveRow) -> tuple[Head, Sequence[bytes]]:
+        deep = self._reader.deep(head) if needs_segments(head, save.row, save.frames) else {}
+        new = placed(head, deep, save.row, save.frames, upload.name, save.at)
         if upload.given:
             new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
         return new.cleaned(self._grace_s)
@@ -168,10 +204,6 @@ class ObjectBackend:
             keys = self._reader.keys(head.thread)
             with suppress(StatekitError):  # the save is done; the next `apply` finds what stays
                 self._bucket.delete([keys.data(head.epoch, name) for name in names])
-
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
-        for task in dict.fromkeys(write.task for write in writes):
-            self._save_task(ref, task, [write for write in writes if write.task == task])
 
     def _save_task(self, ref: Ref, task: str, writes: Sequence[Write]) -> None:
         key = self._reader.keys(ref.thread).task(ref, task)
@@ -207,8 +239,8 @@ class ObjectBackend:
         found = self._reader.data(head.thread, head.epoch, {entry.data, *at.values()})
         reading = reading or self._bucket.start_all(self._bucket.get, listing.result())
         return Stored(
-            replace(row, body=found[entry.data].bodies[row.ref.ns, row.ref.id]),
-            {key: found[name].frames[key] for key, name in at.items()},
+            row._replace(body=found[entry.data].bodies[row.ref.ns, row.ref.id]),
+            {key: Frame(key, found[name].frames[key]) for key, name in at.items()},
             [write for future in reading if (item := future.result()) for write in decode_writes(item.data)],
         )
 
@@ -227,7 +259,7 @@ class ObjectBackend:
         entries = self._select(head, query)
         found = self._reader.data(head.thread, head.epoch, {entry.data for entry in entries})
         return [
-            replace(entry.row, body=found[entry.data].bodies[entry.row.ref.ns, entry.row.ref.id]) for entry in entries
+            entry.row._replace(body=found[entry.data].bodies[entry.row.ref.ns, entry.row.ref.id]) for entry in entries
         ]
 
     def _select(self, head: Head, query: Query) -> Sequence[Entry]:
@@ -255,7 +287,7 @@ class ObjectBackend:
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         known = self._reader.known(thread)
         listings = self._list_writes(thread, known[0] if known else None, refs)
         frames = None
@@ -285,7 +317,7 @@ class ObjectBackend:
                 folders = [keys.writes]
         return [self._bucket.start(self._bucket.list, folder) for folder in folders]
 
-    def _frames(self, head: Head, keys: set[bytes], refs: Collection[Ref]) -> Mapping[bytes, bytes] | None:
+    def _frames(self, head: Head, keys: set[bytes], refs: Collection[Ref]) -> Mapping[bytes, Frame] | None:
         """Return frames by the entries of `refs`; None if these do not cover the keys: the head is too old."""
         entries = inline(head)
         if any(ref not in entries and spans(head, ref.id) for ref in refs):
@@ -296,21 +328,21 @@ class ObjectBackend:
             return None
         return self._read_frames(head, keys, [entries[ref] for ref in refs])
 
-    def _all_frames(self, head: Head, keys: set[bytes]) -> Mapping[bytes, bytes]:
+    def _all_frames(self, head: Head, keys: set[bytes]) -> Mapping[bytes, Frame]:
         entries = list(head.entries)
         if head.segments and not keys.issubset({key for entry in entries for key in entry.row.keys}):
             entries = list(self._reader.index(head).values())
         return self._read_frames(head, keys, entries)
 
-    def _read_frames(self, head: Head, keys: set[bytes], entries: Sequence[Entry]) -> Mapping[bytes, bytes]:
+    def _read_frames(self, head: Head, keys: set[bytes], entries: Sequence[Entry]) -> Mapping[bytes, Frame]:
         at = {key: name for entry in entries for key, name in entry.frames.items() if key in keys}
         found = self._reader.data(head.thread, head.epoch, set(at.values()))
-        return {key: found[name].frames[key] for key, name in at.items()}
+        return {key: Frame(key, found[name].frames[key]) for key, name in at.items()}
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         head, index = self._reader.stable(thread, lambda head: (head, self._reader.index(head)))
         rows = sorted((e.row for e in index.values() if ns in (None, e.row.ref.ns)), key=lambda row: row.seq)
-        frames = frozenset(key for entry in index.values() for key in entry.frames)
+        frames = {key: Frame(key, b"") for entry in index.values() for key in entry.frames}
         return Outline(head.rev if head.alive else 0, rows, frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
@@ -360,3 +392,7 @@ def _pauses(thread: str) -> Iterator[float]:
     for attempt in range(_ATTEMPTS):
         yield random.uniform(0.0, min(0.005 * 2**attempt, 0.2))
     raise Conflict(f"thread {from_text(thread)!r} kept changing while it was written; try again")
+
+
+def _lane(save: Save) -> tuple[str, Ref | None, str]:
+    return (save.thread, None, "") if isinstance(save, SaveRow) else (save.thread, save.ref, save.writes[0].task)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.layout import Entry, Head, Segment
+from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row
 
 HEAD_ROWS: Final = 128
@@ -53,7 +54,7 @@ def needs_segments(head: Head, row: Row, frames: Sequence[Frame]) -> bool:
     return not known.issuperset(row.keys)
 
 
-def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Frame], name: bytes) -> Head:
+def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Frame], name: bytes, at: int) -> Head:
     """Return the head after a put whose body and frames stand in data object `name`.
 
     Args:
@@ -63,6 +64,7 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         row: What was put.
         frames: What was put.
         name: Where it stands.
+        at: The time in the row's id.
     """
     entries = {entry.row.ref: entry for entry in head.entries}
     known = entries.pop(row.ref, None) or deep.get(row.ref)
@@ -76,8 +78,8 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         siblings = [e for e in deep.values() if e.row.ref.ns == row.ref.ns and not e.row.hidden and e is not known]
         for latest in sorted(siblings, key=_seq)[-1:]:
             entries.setdefault(latest.row.ref, latest)
-    seq = known.row.seq if known else head.seq + 1
-    entry = Entry(replace(row, seq=seq, body=b""), name, _patched({**(known.frames if known else {}), **own}, put, put))
+    seq = known.row.seq if known else _free(head, row, at)
+    entry = Entry(row._replace(seq=seq, body=b""), name, _patched({**(known.frames if known else {}), **own}, put, put))
     kept = [_with_frames(other, put) for other in entries.values()] + [entry]
     old = {key for other in deep.values() for key in (*other.row.keys, *other.frames)} | head.overrides.keys()
     return replace(
@@ -88,6 +90,18 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         entries=sorted(kept, key=_seq),
         overrides={**head.overrides, **{key: at for key, at in put.items() if key in old}},
     )
+
+
+def _free(head: Head, row: Row, at: int) -> int:
+    up = (row.ref.ns, row.parent)
+    parent = next((e.row.seq for e in head.entries if (e.row.ref.ns, e.row.ref.id) == up), 0)
+    # Rows that went to segments keep their places: a row that races with them goes behind them.
+    floor = max((segment.max_seq for segment in head.segments), default=0)
+    seq = max(place(at, head.seq, parent), floor + 1)
+    taken = {entry.row.seq for entry in head.entries}
+    while seq in taken:
+        seq += 1
+    return seq
 
 
 def overflow(entries: Sequence[Entry]) -> list[Entry]:
@@ -129,7 +143,7 @@ def changed(
             continue
         if row.ref in relink:
             parent, via, hidden = relink[row.ref]
-            row = replace(row, parent=parent, via=via, hidden=hidden)
+            row = row._replace(parent=parent, via=via, hidden=hidden)
         left = {key: name for key, name in entry.frames.items() if key not in drop_frames}
         kept.append(Entry(row, entry.data, left))
     if kept:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from langgraph_statekit.checkpoint.codec import seal, unseal
+from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.records import Ref, Row, Write
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
@@ -255,12 +255,12 @@ def _split(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def _packed(*parts: object) -> bytes:
-    return seal("", ormsgpack.packb((FORMAT, *parts)))
+    return seal(ormsgpack.packb((FORMAT, *parts)))
 
 
 def _unpacked(data: bytes) -> list[Any]:
     try:
-        version, *parts = ormsgpack.unpackb(unseal(data)[1])
+        version, *parts = ormsgpack.unpackb(unseal(data))
     except (ormsgpack.MsgpackDecodeError, TypeError, ValueError) as error:
         if isinstance(error, Corrupt | SchemaTooNew):
             raise
