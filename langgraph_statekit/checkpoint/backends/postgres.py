@@ -19,9 +19,15 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg import errors as pg
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.sql import SQL, Identifier
-from psycopg_pool import PoolClosed, PoolTimeout
 
-from langgraph_statekit.checkpoint.backends.postgres_connections import Client, Connections, lender
+from langgraph_statekit.checkpoint.backends.postgres_connections import (
+    TRANSIENT,
+    Client,
+    Connections,
+    final_error,
+    is_lost,
+    lender,
+)
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -41,7 +47,7 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
@@ -49,7 +55,6 @@ Cursor = psycopg.Cursor[TupleRow]
 PAGE_THREADS: Final = 1000
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
-_TRANSIENT: Final = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[]))"
@@ -60,30 +65,6 @@ _BEFORE: Final = (
     ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
     " ON (bound.thread_id, bound.ns, bound.id) = (r.thread_id, r.ns, wanted.id))"
 )
-
-
-def _final(error: psycopg.Error) -> StatekitError | None:
-    """Return what to raise at once for an error that a repeat cannot mend."""
-    text = f"{type(error).__name__}: {error}"
-    match error:
-        case PoolClosed():
-            return Misuse(f"the connection pool given is not open: {error}")
-        case PoolTimeout():
-            return Unavailable(f"PostgreSQL: {text}")
-        case pg.ProgramLimitExceeded() | psycopg.DataError():
-            return DataError(f"PostgreSQL cannot store this: {text}")
-        case pg.InsufficientPrivilege():
-            return Misuse(f"the PostgreSQL role lacks a right, have it granted: {text}")
-        case pg.UndefinedFunction() | pg.UndefinedTable() | pg.InvalidSchemaName():
-            return Misuse(f"the PostgreSQL schema is incomplete, call setup(): {text}")
-        case psycopg.ProgrammingError():
-            return Misuse(f"PostgreSQL: {text}")
-    return None if isinstance(error, _TRANSIENT) else Unavailable(f"PostgreSQL: {text}")
-
-
-def _lost(error: BaseException | None) -> bool:
-    state = getattr(error, "sqlstate", None)
-    return state is None or state.startswith(("08", "57P")) or state == pg.ReadOnlySqlTransaction.sqlstate
 
 
 class PostgresBackend:
@@ -112,16 +93,16 @@ class PostgresBackend:
                 with self._lender.lend() as conn, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
                     try:
                         return call(cursor)
-                    except _TRANSIENT as error:
-                        if _lost(error):
+                    except TRANSIENT as error:
+                        if is_lost(error):
                             conn.close()
                         raise
             except psycopg.Error as error:
-                if final := _final(error):
+                if final := final_error(error):
                     raise final from error
                 raise
 
-        return retrying(attempt, _TRANSIENT, self._retry_s, "PostgreSQL")
+        return retrying(attempt, TRANSIENT, self._retry_s, "PostgreSQL")
 
     def _run(self, text: str, *args: object) -> list[TupleRow]:
         statement = self._sql(text)
@@ -176,7 +157,7 @@ class PostgresBackend:
             try:
                 return self._save(saves)
             except StatekitError as error:
-                if isinstance(error, Unavailable) and _lost(error.__cause__):
+                if isinstance(error, Unavailable) and is_lost(error.__cause__):
                     raise
         return [self._save_alone(save) for save in saves]
 
