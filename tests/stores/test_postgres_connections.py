@@ -23,7 +23,7 @@ from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, Pos
 from langgraph_statekit.checkpoint.backends.postgres_connections import Connections
 from langgraph_statekit.errors import Misuse, Unavailable
 from tests.servers import Server, Servers, _ordinary_user, free_ports, postgres_server, wait_until
-from tests.stores.pg import backend, frames, query, row, terminate, together
+from tests.stores.pg import backend, frames, query, row, save, terminate, together
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_crash_and_restart_within_retry_s_loses_nothing(own_server: Server, gi
                 return 0
             done = 0
             while not restarted.is_set() or done < 20:
-                store.save(row(f"{given}{number}", done), frames(done))
+                save(store, row(f"{given}{number}", done), frames(done))
                 done += 1
             return done
 
@@ -314,7 +314,7 @@ async def test_every_operation_works_behind_pgbouncer_in_transaction_mode(behind
 def test_many_workers_may_set_up_at_once_behind_pgbouncer(url: str, name: str, pgbouncer: str) -> None:
     def start(number: int) -> None:
         with backend(pgbouncer, name) as store:
-            store.save(row(f"t{number}", 0), frames(0))
+            save(store, row(f"t{number}", 0), frames(0))
 
     together(16, start)
     assert query(url, f'SELECT count(*) FROM "{name}".threads') == [(16,)]

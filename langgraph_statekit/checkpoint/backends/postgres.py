@@ -19,50 +19,52 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg import errors as pg
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.sql import SQL, Identifier
-from psycopg_pool import PoolClosed, PoolTimeout
 
-from langgraph_statekit.checkpoint.backends.postgres_connections import Client, Connections, lender
+from langgraph_statekit.checkpoint.backends.postgres_connections import (
+    TRANSIENT,
+    Client,
+    Connections,
+    final_error,
+    is_lost,
+    lender,
+)
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
-from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Query, Ref, Row, Stored, Write
+from langgraph_statekit.checkpoint.records import (
+    HEAD_BYTES,
+    KEY_BYTES,
+    NAME_BYTES,
+    Change,
+    Frame,
+    Outline,
+    Query,
+    Ref,
+    Row,
+    Save,
+    SaveRow,
+    SaveWrites,
+    Stored,
+    Write,
+)
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
 
 PAGE_THREADS: Final = 1000
-_TRANSIENT: Final = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
+MESSAGE_BYTES: Final = 64 << 20
+"""Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
+_SAVE_ROW: Final = (
+    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[]))"
+)
+_SAVE_WRITES: Final = "({schema}.save_writes_1(%b, %b, %b, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
 _BEFORE: Final = (
     "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
     ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
     " ON (bound.thread_id, bound.ns, bound.id) = (r.thread_id, r.ns, wanted.id))"
 )
-
-
-def _final(error: psycopg.Error) -> StatekitError | None:
-    """Return what to raise at once for an error that a repeat cannot mend."""
-    text = f"{type(error).__name__}: {error}"
-    match error:
-        case PoolClosed():
-            return Misuse(f"the connection pool given is not open: {error}")
-        case PoolTimeout():
-            return Unavailable(f"PostgreSQL: {text}")
-        case pg.ProgramLimitExceeded() | psycopg.DataError():
-            return DataError(f"PostgreSQL cannot store this: {text}")
-        case pg.InsufficientPrivilege():
-            return Misuse(f"the PostgreSQL role lacks a right, have it granted: {text}")
-        case pg.UndefinedFunction() | pg.UndefinedTable() | pg.InvalidSchemaName():
-            return Misuse(f"the PostgreSQL schema is incomplete, call setup(): {text}")
-        case psycopg.ProgrammingError():
-            return Misuse(f"PostgreSQL: {text}")
-    return None if isinstance(error, _TRANSIENT) else Unavailable(f"PostgreSQL: {text}")
-
-
-def _lost(error: psycopg.Error) -> bool:
-    state = error.sqlstate
-    return state is None or state.startswith(("08", "57P")) or state == pg.ReadOnlySqlTransaction.sqlstate
 
 
 class PostgresBackend:
@@ -91,16 +93,16 @@ class PostgresBackend:
                 with self._lender.lend() as conn, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
                     try:
                         return call(cursor)
-                    except _TRANSIENT as error:
-                        if _lost(error):
+                    except TRANSIENT as error:
+                        if is_lost(error):
                             conn.close()
                         raise
             except psycopg.Error as error:
-                if final := _final(error):
+                if final := final_error(error):
                     raise final from error
                 raise
 
-        return retrying(attempt, _TRANSIENT, self._retry_s, "PostgreSQL")
+        return retrying(attempt, TRANSIENT, self._retry_s, "PostgreSQL")
 
     def _run(self, text: str, *args: object) -> list[TupleRow]:
         statement = self._sql(text)
@@ -148,30 +150,41 @@ class PostgresBackend:
     def close(self) -> None:
         self._lender.close()
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
-        kept = {frame.key: frame.data for frame in frames}  # the last one of a key counts
-        data = {key: value for key, value in kept.items() if value is not None}
-        self._run(
-            "SELECT {schema}.save_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b::bytea[], %b::bytea[])",
-            *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
-            *(b"".join(row.keys), b"".join(row.deltas), row.body),
-            *(list(data), list(data.values()), [key for key in kept if key not in data]),
-        )
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        if len(saves) == 1:
+            return self._save(saves)
+        if sum(map(_size_bytes, saves)) <= MESSAGE_BYTES:
+            try:
+                return self._save(saves)
+            except StatekitError as error:
+                if isinstance(error, Unavailable) and is_lost(error.__cause__):
+                    raise
+        return [self._save_alone(save) for save in saves]
 
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
-        merged: dict[tuple[str, int], Write] = {}
-        for write in writes:
-            if write.idx < 0 or (write.task, write.idx) not in merged:
-                merged[write.task, write.idx] = write
-        self._run(
-            "SELECT {schema}.save_writes_1(%b, %b, %b, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[])",
-            *(ref.thread, ref.ns, ref.id),
-            *_columns(((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(merged.items())), 5),
+    def _save_alone(self, save: Save) -> bool | Exception:
+        try:
+            return self._save([save])[0]
+        except StatekitError as error:
+            return error
+
+    def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        """Make all saves in one statement, threads in the order in which every batch locks them."""
+        rows = sorted(
+            (at for at, save in enumerate(saves) if isinstance(save, SaveRow)), key=lambda at: (saves[at].thread, at)
         )
+        calls = [(_SAVE_ROW, _row_args(save)) for at in rows if isinstance(save := saves[at], SaveRow)]
+        calls += ((_SAVE_WRITES, args) for args in _writes_args(saves))
+        done = self._run(
+            f"VALUES {','.join(call for call, _ in calls)}", *(value for _, args in calls for value in args)
+        )
+        results: list[bool | Exception] = [True] * len(saves)
+        for at, (result,) in zip(rows, done, strict=False):
+            results[at] = result
+        return results
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         found: Row | None = None
-        frames: dict[bytes, bytes] = {}
+        frames: dict[bytes, Frame] = {}
         writes: list[Write] = []
         for kind, num, a, b, c, d, data, keys, deltas in self._run(
             "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
@@ -179,7 +192,7 @@ class PostgresBackend:
             if kind == 0:
                 found = _row(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
             elif kind == 1:
-                frames[keys] = data
+                frames[keys] = Frame(keys, data)
             else:
                 writes.append(Write(a, num, b, c, data))
         return None if found is None else Stored(found, frames, writes)
@@ -201,37 +214,41 @@ class PostgresBackend:
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
-        frames: dict[bytes, bytes] = {}
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
+        frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
         for key, data, ns, id, task, idx, channel, path in self._run(
-            "SELECT key, data, NULL, NULL, NULL, NULL::int, NULL, NULL FROM {schema}.frames"
-            " WHERE thread_id = %b AND key = ANY (%b::bytea[])"
+            "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
+            " FROM {schema}.frames_1(%b, %b::bytea[])"
             " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
             " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b",
-            *(thread, list(keys), *_columns({(ref.ns, ref.id) for ref in refs}, 2), thread),
+            *(thread, sorted(keys), *_columns({(ref.ns, ref.id) for ref in refs}, 2), thread),
         ):
             if key is None:
                 writes.setdefault(Ref(thread, ns, id), []).append(Write(task, idx, channel, path, data))
             else:
-                frames[key] = data
+                frames[key] = Frame(key, data)
         return frames, writes
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
-        rev, frame_keys = 0, b""
+        rev = 0
         rows: list[Row] = []
+        frames: dict[bytes, Frame] = {}
         for columns in self._run(
-            f"SELECT {_ROW} FROM {{schema}}.rows WHERE thread_id = %b AND (%b::text IS NULL OR ns = %b)"
-            " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL,"
-            " (SELECT string_agg(key, '') FROM {schema}.frames WHERE thread_id = %b), NULL"
-            " FROM {schema}.threads WHERE thread_id = %b",
-            *(thread, ns, ns, thread, thread),
+            f"SELECT {_ROW}, NULL::bytea[], NULL::bytea[] FROM {{schema}}.rows"
+            " WHERE thread_id = %b AND (%b::text IS NULL OR ns = %b)"
+            " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, f.* FROM {schema}.threads,"
+            " (SELECT array_agg(key), array_agg(substring(data FOR %b)) FROM {schema}.frames WHERE thread_id = %b) AS f"
+            " WHERE thread_id = %b",
+            *(thread, ns, ns, HEAD_BYTES, thread, thread),
         ):
-            if columns[2] is None:
-                rev, frame_keys = columns[0], columns[7] or b""
+            *values, keys, heads = columns
+            if values[2] is None:
+                rev = values[0]
+                frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
             else:
-                rows.append(_row(thread, (*columns, b"")))
-        return Outline(rev, sorted(rows, key=lambda row: row.seq), frozenset(_split(frame_keys, 16)))
+                rows.append(_row(thread, (*values, b"")))
+        return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         [[done]] = self._run(
@@ -266,6 +283,39 @@ class PostgresBackend:
             last = found[-1][0]
 
 
+def _size_bytes(save: Save) -> int:
+    parts = save.frames if isinstance(save, SaveRow) else save.writes
+    return sum(len(part.data or b"") for part in parts)
+
+
+def _row_args(save: SaveRow) -> tuple[object, ...]:
+    row = save.row
+    kept = {frame.key: frame for frame in save.frames}  # the last one of a key counts
+    stored = [frame for frame in kept.values() if frame.data is not None]
+    return (
+        *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
+        *(b"".join(row.keys), b"".join(row.deltas), row.body),
+        [frame.key for frame in stored],
+        [b"".join(frame.base) if frame.base else None for frame in stored],
+        [frame.data for frame in stored],
+        [frame.key for frame in kept.values() if frame.data is None],
+    )
+
+
+def _writes_args(saves: Sequence[Save]) -> Iterator[tuple[object, ...]]:
+    """Yield one call's arguments for each checkpoint, all in the order in which every batch locks them."""
+    merged: dict[Ref, dict[tuple[str, int], Write]] = {}
+    for save in saves:
+        if isinstance(save, SaveWrites):
+            kept = merged.setdefault(save.ref, {})
+            for write in save.writes:
+                if write.idx < 0 or (write.task, write.idx) not in kept:
+                    kept[write.task, write.idx] = write
+    for ref, kept in sorted(merged.items()):
+        writes = ((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(kept.items()))
+        yield (ref.thread, ref.ns, ref.id, *_columns(writes, 5))
+
+
 @lru_cache(256)
 def _statement(schema: str, text: LiteralString) -> bytes:
     return SQL(text).format(schema=Identifier(schema)).as_bytes(None)
@@ -277,7 +327,7 @@ def _migrations() -> dict[int, str]:
 
 
 def _split(joined: bytes, size_bytes: int) -> tuple[bytes, ...]:
-    return tuple(joined[start : start + size_bytes] for start in range(0, len(joined), size_bytes))
+    return tuple([joined[start : start + size_bytes] for start in range(0, len(joined), size_bytes)])
 
 
 def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
@@ -286,7 +336,9 @@ def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[obj
 
 def _row(thread: str, columns: TupleRow) -> Row:
     seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = columns
-    return Row(Ref(thread, ns, id), parent, via, seq, _split(keys, 16), _split(deltas, 8), run_id, hidden, body)
+    return Row(
+        Ref(thread, ns, id), parent, via, seq, _split(keys, KEY_BYTES), _split(deltas, NAME_BYTES), run_id, hidden, body
+    )
 
 
 class PostgresSaver(StatekitSaver):

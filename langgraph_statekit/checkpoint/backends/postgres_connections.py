@@ -10,15 +10,18 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
-from langgraph_statekit.errors import Misuse, Unavailable
+from langgraph_statekit.errors import DataError, Misuse, StatekitError, Unavailable
 
 Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
 
+TRANSIENT: Final = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
+"""Errors after which a repeat may help."""
 # Without these a server that vanished is noticed after minutes; all of them may be set in the URL.
 _DEFAULTS: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -29,6 +32,31 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "client_encoding": "UTF8",
     "fallback_application_name": "langgraph-statekit",
 }
+
+
+def final_error(error: psycopg.Error) -> StatekitError | None:
+    """Return what to raise at once for an error that a repeat cannot mend."""
+    text = f"{type(error).__name__}: {error}"
+    match error:
+        case PoolClosed():
+            return Misuse(f"the connection pool given is not open: {error}")
+        case PoolTimeout():
+            return Unavailable(f"PostgreSQL: {text}")
+        case pg.ProgramLimitExceeded() | psycopg.DataError():
+            return DataError(f"PostgreSQL cannot store this: {text}")
+        case pg.InsufficientPrivilege():
+            return Misuse(f"the PostgreSQL role lacks a right, have it granted: {text}")
+        case pg.UndefinedFunction() | pg.UndefinedTable() | pg.InvalidSchemaName():
+            return Misuse(f"the PostgreSQL schema is incomplete, call setup(): {text}")
+        case psycopg.ProgrammingError():
+            return Misuse(f"PostgreSQL: {text}")
+    return None if isinstance(error, TRANSIENT) else Unavailable(f"PostgreSQL: {text}")
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether the connection, and not the statement, is at fault."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P")) or state == pg.ReadOnlySqlTransaction.sqlstate
 
 
 class Lender(Protocol):
