@@ -29,6 +29,7 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     lender,
 )
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
+from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     KEY_BYTES,
@@ -57,7 +58,8 @@ MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
-    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[]))"
+    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint))"
 )
 _SAVE_WRITES: Final = "({schema}.save_writes_1(%b, %b, %b, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
 _BEFORE: Final = (
@@ -76,6 +78,8 @@ class PostgresBackend:
         schema: Schema of the tables; created by `setup`.
         retry_s: Seconds for which a call is repeated after the server was lost.
     """
+
+    deltas = True
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
         if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
@@ -299,6 +303,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
         [frame.key for frame in kept.values() if frame.data is None],
+        *(save.at, RACE_US),
     )
 
 

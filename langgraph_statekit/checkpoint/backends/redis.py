@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha1
 from importlib.resources import files
 from os import urandom
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from redis import exceptions as failures
@@ -28,18 +28,29 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
 )
 from langgraph_statekit.checkpoint.backends.redis_format import (
     FORMAT,
+    Argument,
+    links_of,
     member_of,
     optional,
-    pack_links,
-    pack_row,
-    pack_write,
-    present,
+    save_arguments,
+    unpack_frames,
+    unpack_outline,
     unpack_row,
     unpack_rows,
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
-from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Query, Ref, Row, Stored, Write
+from langgraph_statekit.checkpoint.records import (
+    Change,
+    Frame,
+    Outline,
+    Query,
+    Ref,
+    Row,
+    Save,
+    Stored,
+    Write,
+)
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, StatekitError, Unavailable
@@ -49,7 +60,7 @@ T = TypeVar("T")
 BUCKETS: Final = 1024
 _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
-_SCRIPT: Final = files(__package__).joinpath("redis.lua").read_text()
+_SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 _TRANSIENT: Final = (
@@ -76,6 +87,8 @@ class RedisBackend:
     Raises:
         Misuse: The client decodes responses, or the prefix has a brace in it.
     """
+
+    deltas = True
 
     def __init__(
         self,
@@ -108,33 +121,16 @@ class RedisBackend:
         if client is not None:
             close(client)
 
-    def save(self, row: Row, frames: Sequence[Frame]) -> None:
-        data = {frame.key: frame.data for frame in frames}
-        gone = [key for key, value in data.items() if value is None]
-        kept = [part for key, value in data.items() if value is not None for part in (key, value)]
-        thread, ns = row.ref.thread, row.ref.ns
-        self._run("save", thread, thread, ns, member_of(row.ref), pack_row(row), len(gone), *gone, *kept)
-
-    def save_writes(self, ref: Ref, writes: Sequence[Write]) -> None:
-        tasks: dict[str, dict[int, Write]] = {}
-        for write in writes:
-            batch = tasks.setdefault(write.task, {})
-            if write.idx < 0 or write.idx not in batch:
-                batch[write.idx] = write
-        batches = [
-            part
-            for task, batch in tasks.items()
-            for part in (task, b"".join(pack_write(write) for write in batch.values()))
-        ]
-        self._run("save_writes", ref.thread, member_of(ref), *batches)
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        calls = [(self._keys(save.thread), save_arguments(save)) for save in saves]
+        return [reply if isinstance(reply, Exception) else reply == 1 for reply in self._eval_all(calls)]
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         found = self._run("load", thread, ns, optional(id))
         if found is None:
             return None
-        member, seq, blob, values, batches = found
-        row = unpack_row(thread, member, seq, blob)
-        return Stored(row, present(row.keys, values), unpack_writes(batches))
+        name, head, body, frames, batches = found
+        return Stored(unpack_row(thread, name, head, body), unpack_frames(*frames), unpack_writes(batches))
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
@@ -151,25 +147,29 @@ class RedisBackend:
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, bytes], Mapping[Ref, Sequence[Write]]]:
-        values, batches = self._run("fill", thread, len(keys), *keys, *map(member_of, refs))
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
+        frames, batches = self._run("fill", thread, len(keys), *keys, *map(member_of, refs))
         writes = {ref: unpack_writes(blobs) for ref, blobs in zip(refs, batches, strict=True) if blobs}
-        return present(keys, values), writes
+        return unpack_frames(*frames), writes
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
-        rev, flat, keys = self._run("outline", thread, optional(ns))
-        return Outline(int(rev), unpack_rows(thread, flat), frozenset(keys))
+        rev, flat = self._run("outline", thread)
+        return unpack_outline(thread, rev, ns, flat)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
-        drop = dict.fromkeys(map(member_of, change.drop))
+        how: str = "drop"
+        refs: Collection[Ref] = change.drop
+        keys: Collection[bytes] = change.drop_frames
+        if change.keep is not None and len(change.keep) + len(change.keep_frames) < len(refs) + len(keys):
+            how, refs, keys = "keep", change.keep, change.keep_frames
+        members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
             for ref, (parent, via, hidden) in change.relink.items()
-            for part in (member_of(ref), bytes((hidden,)), pack_links(parent, via))
+            for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
         ]
-        gone = change.drop_frames
-        sizes = len(drop), len(gone)
-        return bool(self._run("apply", thread, urandom(8), rev, thread, *sizes, *drop, *gone, *links))
+        sizes = len(members), len(keys)
+        return bool(self._run("apply", thread, urandom(8), rev, thread, *sizes, how, *members, *keys, *links))
 
     def drop_thread(self, thread: str) -> None:
         self._run("drop", thread, thread)
@@ -179,7 +179,7 @@ class RedisBackend:
             parts = self._run("export", source)
             return bool(self._run("import", target, operation, target, *parts))
         keys = [*self._keys(target), *self._keys(source)[:5]]
-        return bool(self._eval("copy", keys, operation, target))
+        return bool(self._eval(keys, "copy", operation, target))
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         for first in range(0, BUCKETS, _PAGE_BUCKETS):
@@ -209,14 +209,14 @@ class RedisBackend:
 
     def _keys(self, thread: str) -> list[bytes]:
         bucket, name = _address(thread)
-        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "morfw"]
+        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
         return [*keys, self._index(bucket)]
 
-    def _run(self, verb: str, thread: str, *args: str | bytes | int) -> Any:
-        return self._eval(verb, self._keys(thread), *args)
+    def _run(self, verb: str, thread: str, *args: Argument) -> Any:
+        return self._eval(self._keys(thread), verb, *args)
 
-    def _eval(self, verb: str, keys: Sequence[bytes], *args: str | bytes | int) -> Any:
-        plain = [arg.encode() if isinstance(arg, str) else arg for arg in (verb, *args)]
+    def _eval(self, keys: Sequence[bytes], *args: Argument) -> Any:
+        plain = _encoded(args)
 
         def call(client: Client) -> Any:
             try:
@@ -226,30 +226,62 @@ class RedisBackend:
 
         return self._ask(call)
 
-    def _pipeline(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
+    def _eval_all(self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]) -> list[Any]:
+        """Return the reply or the error of each call."""
+        replies: list[Any] = [failures.NoScriptError()] * len(calls)
+        commands: list[tuple[Argument, ...]] = [
+            ("EVALSHA", _SHA, len(keys), *keys, *_encoded(args)) for keys, args in calls
+        ]
+        left = list(range(len(calls)))
+        while left:
+            for at, reply in zip(left, self._pipeline([commands[at] for at in left], errors=True), strict=True):
+                replies[at] = reply
+            left = [at for at in left if isinstance(replies[at], failures.NoScriptError)]
+            if left:  # the first loads the script for the others, on a cluster for those of its node
+                commands[left[0]] = ("EVAL", _SCRIPT, *commands[left[0]][2:])
+        return replies
+
+    def _pipeline(self, commands: Sequence[tuple[Argument, ...]], *, errors: bool = False) -> list[Any]:
+        """Return the replies; with `errors` an error of the server stands in its place, else the first is raised."""
+
         def call(client: Client) -> list[Any]:
             with client.pipeline(transaction=False) as pipe:
                 for command in commands:
                     pipe.execute_command(*command)
-                return cast("list[Any]", pipe.execute())
+                return [self._reply(each) for each in pipe.execute(raise_on_error=not errors)]
 
         return self._ask(call)
+
+    def _reply(self, reply: Any) -> Any:
+        if not isinstance(reply, Exception) or isinstance(reply, failures.NoScriptError):
+            return reply
+        told = self._told(reply)
+        if isinstance(told, _TRANSIENT):
+            raise told
+        return told
 
     def _ask(self, call: Callable[[Client], T]) -> T:
         def attempt() -> T:
             try:
                 return call(self._connected())
-            except _DENIED as error:
-                raise Misuse(
-                    f"Redis refused the user: {error}; it needs the keys {self._prefix}:* and the commands on "
-                    "data and scripts (none of @admin or @dangerous)"
-                ) from error
-            except failures.ResponseError as error:
-                if isinstance(error, _TRANSIENT):
-                    raise
-                raise _refusal(error) from error
+            except failures.RedisError as error:
+                raise self._told(error)  # noqa: B904  (it has a cause)
 
         return retrying(attempt, _TRANSIENT, self._retry_s, "Redis")
+
+    def _told(self, error: Exception) -> Exception:
+        """Return what to raise for an error of the driver: itself if a repeat may help."""
+        if isinstance(error, _DENIED):
+            told: Exception = Misuse(
+                f"Redis refused the user: {error}; it needs the keys {self._prefix}:* and the commands on "
+                "data and scripts (none of @admin or @dangerous)"
+            )
+        elif isinstance(error, failures.ResponseError) and not isinstance(error, _TRANSIENT):
+            told = _refusal(error)
+        else:
+            return error
+        told.__cause__ = error
+        return told
 
     def _connected(self) -> Client:
         with self._lock:
@@ -271,6 +303,10 @@ def _refusal(error: failures.ResponseError) -> Exception:
     if text.startswith("WRONGTYPE "):
         return Corrupt(f"a key of the thread is not ours: {text}; choose a prefix that nobody else uses")
     return StatekitError(f"Redis refused a command: {text}")
+
+
+def _encoded(args: Sequence[Argument]) -> list[bytes | int]:
+    return [arg.encode() if isinstance(arg, str) else arg for arg in args]
 
 
 def _address(thread: str) -> tuple[int, str]:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from langgraph_statekit.checkpoint.records import Ref, Row, Write
+from langgraph_statekit.checkpoint.order import RACE_US
+from langgraph_statekit.checkpoint.records import (
+    KEY_BYTES,
+    NAME_BYTES,
+    Frame,
+    Outline,
+    Ref,
+    Row,
+    Save,
+    SaveWrites,
+    Write,
+)
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
 FORMAT: Final = 1
-_ROW: Final = Struct(">BBIIII")
+Argument = str | bytes | int
+_FORMAT_BYTE: Final = bytes((FORMAT,))
+_ROW: Final = Struct(">BBII")
 _BATCH_BYTES: Final = 22
 _ENTRY: Final = Struct(">iIII")
-_KEY_BYTES: Final = 16
-_NAME_BYTES: Final = 8
 
 
 def member_of(ref: Ref) -> str:
@@ -28,77 +41,103 @@ def optional(text: str | None) -> str:
     return "" if text is None else f"={text}"
 
 
-def _text(optional: bytes) -> str | None:
-    return optional[1:].decode() if optional else None
+def links_of(parent: str | None, via: str | None) -> str:
+    """Return the texts of a row that `apply` may replace."""
+    return f"{optional(parent)}\0{optional(via)}"
 
 
-def pack_links(parent: str | None, via: str | None) -> bytes:
-    """Return the part of a row that `apply` may replace."""
-    return f"{optional(parent)}\0{optional(via)}".encode()
+def _head_of(row: Row) -> bytes:
+    texts = f"{member_of(row.ref)}\0{links_of(row.parent, row.via)}\0{optional(row.run_id)}".encode()
+    deltas = b"".join(row.deltas)
+    return b"".join((_ROW.pack(FORMAT, row.hidden, len(texts), len(deltas)), texts, deltas, *row.keys))
 
 
-def present(keys: Collection[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
-    """Return the keys that have a value."""
-    return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+def save_arguments(save: Save) -> list[Argument]:
+    """Return the arguments of the script that make a save."""
+    if isinstance(save, SaveWrites):
+        return _save_writes(save)
+    row = save.row
+    gone = [frame.key for frame in save.frames if frame.data is None]
+    kept = [part for frame in save.frames if frame.data is not None for part in (frame.key, frame.data)]
+    parent = member_of(row.ref._replace(id=row.parent or ""))
+    named = ("save", member_of(row.ref), parent, row.ref.ns, row.ref.thread, _head_of(row), row.body)
+    return [*named, optional(row.run_id), save.at, save.at + RACE_US, len(gone), *gone, *kept]
 
 
-def pack_row(row: Row) -> bytes:
-    """Return a row without its address and `seq`."""
-    parts = (
-        pack_links(row.parent, row.via),
-        optional(row.run_id).encode(),
-        b"".join(row.deltas),
-        b"".join(row.keys),
-    )
-    return b"".join((_ROW.pack(FORMAT, row.hidden, *map(len, parts)), *parts, row.body))
+def _save_writes(save: SaveWrites) -> list[Argument]:
+    tasks: dict[str, dict[int, bytes]] = {}
+    for write in save.writes:
+        batch = tasks.setdefault(write.task, {})
+        if write.idx < 0 or write.idx not in batch:
+            batch[write.idx] = _pack_write(write)
+    batches = (part for task, batch in tasks.items() for part in (task, b"".join(batch.values())))
+    return ["save_writes", member_of(save.ref), *batches]
 
 
-def unpack_row(thread: str, member: bytes, seq: bytes, blob: bytes) -> Row:
+def _pack_write(write: Write) -> bytes:
+    channel, path = write.channel.encode(), write.path.encode()
+    size = 8 + len(channel) + len(path) + len(write.data)
+    return b"".join((_ENTRY.pack(write.idx, size, len(channel), len(path)), channel, path, write.data))
+
+
+def unpack_row(thread: str, name: bytes, head: bytes, body: bytes = b"") -> Row:
     """Return a stored row.
 
     Raises:
         Corrupt: The bytes were altered or cut.
         SchemaTooNew: A later release wrote them.
     """
-    _check(blob)
     try:
-        _, hidden, *sizes = _ROW.unpack_from(blob)
-        parts, at = [], _ROW.size
-        for size in sizes:
-            parts.append(blob[at : at + size])
-            at += size
-        links, run, deltas, keys = parts
-        parent, via = links.split(b"\0")
-        ns, id = member.decode().split("\0")
+        format, hidden, texts_size, deltas_size = _ROW.unpack_from(head)
+        if format <= FORMAT:
+            deltas = _ROW.size + texts_size
+            keys = deltas + deltas_size
+            ns, id, parent, via, run = head[_ROW.size : deltas].decode().split("\0")
+            return Row(
+                Ref(thread, ns, id),
+                parent[1:] if parent else None,
+                via[1:] if via else None,
+                int(name, 16),
+                _packed(KEY_BYTES, len(head) - keys).unpack_from(head, keys),
+                _packed(NAME_BYTES, deltas_size).unpack_from(head, deltas) if deltas_size else (),
+                run[1:] if run else None,
+                bool(hidden),
+                body,
+            )
     except (StructError, ValueError) as error:
-        raise Corrupt(f"a stored checkpoint of {len(blob)} bytes cannot be read: {error}") from error
-    return Row(
-        ref=Ref(thread, ns, id),
-        parent=_text(parent),
-        via=_text(via),
-        seq=int(seq),
-        keys=_pieces(keys, _KEY_BYTES),
-        deltas=_pieces(deltas, _NAME_BYTES),
-        run_id=_text(run),
-        hidden=bool(hidden),
-        body=blob[at:],
-    )
+        raise Corrupt(f"a stored checkpoint of {len(head)} bytes cannot be read: {error}") from error
+    raise _too_new(format)
+
+
+@lru_cache(256)
+def _packed(size: int, total: int) -> Struct:
+    if total < 0 or total % size:
+        raise ValueError(f"{total} bytes are no whole number of keys of {size}")
+    return Struct(f"{size}s" * (total // size))
 
 
 def unpack_rows(thread: str, flat: Sequence[bytes]) -> list[Row]:
-    """Return rows from a flat list of member, `seq` and content."""
+    """Return rows from a flat list of name, head and body."""
     return [unpack_row(thread, *flat[at : at + 3]) for at in range(0, len(flat), 3)]
 
 
-def _pieces(data: bytes, size: int) -> tuple[bytes, ...]:
-    return tuple(data[at : at + size] for at in range(0, len(data), size))
+def unpack_outline(thread: str, rev: bytes, ns: str | None, flat: Sequence[bytes]) -> Outline:
+    """Return a thread's outline from a flat list of name and head of a row, or key and head of a frame."""
+    rows: list[Row] = []
+    frames: dict[bytes, Frame] = {}
+    pairs = iter(flat)
+    for name, head in zip(pairs, pairs, strict=True):
+        if len(name) < KEY_BYTES:
+            rows.append(unpack_row(thread, name, head))
+        else:
+            frames[name] = Frame(name, head)
+    rows.sort(key=attrgetter("seq"))
+    return Outline(int(rev), [row for row in rows if ns is None or row.ref.ns == ns], frames)
 
 
-def pack_write(write: Write) -> bytes:
-    """Return a write as an entry of its task's batch."""
-    channel, path = write.channel.encode(), write.path.encode()
-    size = 8 + len(channel) + len(path) + len(write.data)
-    return b"".join((_ENTRY.pack(write.idx, size, len(channel), len(path)), channel, path, write.data))
+def unpack_frames(keys: Sequence[bytes], found: Sequence[bytes]) -> dict[bytes, Frame]:
+    """Return frames by key."""
+    return {key: Frame(key, data) for key, data in zip(keys, found, strict=True)}
 
 
 def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
@@ -110,7 +149,8 @@ def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
     """
     writes = []
     for blob in reversed(blobs):
-        _check(blob)
+        if blob[:1] > _FORMAT_BYTE:
+            raise _too_new(blob[0])
         try:
             at = _BATCH_BYTES + int.from_bytes(blob[_BATCH_BYTES - 4 : _BATCH_BYTES], "big")
             task = blob[_BATCH_BYTES:at].decode()
@@ -127,6 +167,5 @@ def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
     return writes
 
 
-def _check(blob: bytes) -> None:
-    if blob[:1] > bytes((FORMAT,)):
-        raise SchemaTooNew(f"a stored value has format {blob[0]}, this release reads {FORMAT}: upgrade it")
+def _too_new(format: int) -> SchemaTooNew:
+    return SchemaTooNew(f"a stored value has format {format}, this release reads {FORMAT}: upgrade it")

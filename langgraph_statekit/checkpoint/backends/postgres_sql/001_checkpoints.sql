@@ -79,28 +79,44 @@ BEGIN
 END $$;
 
 -- False, and nothing changed, if a base (key and check together) is not stored.
+-- Where a new row goes is told in order.py.
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
-    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[]
+    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
+    last_seq bigint;
     next_seq bigint;
     got_seq bigint;
     added bigint;
 BEGIN
-    INSERT INTO {schema}.threads AS t (thread_id, seq, rev) VALUES (thread, 1, {schema}.first_rev_1())
-        ON CONFLICT (thread_id) DO UPDATE SET seq = t.seq + 1, rev = t.rev + 1
-        RETURNING seq INTO next_seq;
+    LOOP
+        SELECT seq INTO last_seq FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.first_rev_1())
+            ON CONFLICT DO NOTHING;
+    END LOOP;
     IF cardinality(array_remove(frame_bases, NULL)) > 0 AND EXISTS (
         SELECT 1 FROM unnest(frame_bases) AS n (base) WHERE n.base IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
             AND f.key = substring(n.base FOR 16) AND substring(f.data FROM 3 FOR 4) = substring(n.base FROM 17) LIMIT 1)
         AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = n.base LIMIT 1))
     THEN
-        DELETE FROM {schema}.threads WHERE thread_id = thread AND next_seq = 1;
-        UPDATE {schema}.threads SET seq = seq - 1, rev = rev - 1 WHERE thread_id = thread;
+        DELETE FROM {schema}.threads t WHERE thread_id = thread
+            AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
         RETURN false;
+    END IF;
+    IF id_us = 0 OR last_seq - id_us > race_us THEN
+        next_seq := last_seq + 1;
+    ELSIF id_us > last_seq THEN
+        next_seq := id_us;
+    ELSE
+        SELECT greatest(id_us, max(seq) + 1) INTO next_seq FROM {schema}.rows
+            WHERE thread_id = thread AND ns = space AND id = up;
+        WHILE EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = thread AND seq = next_seq) LOOP
+            next_seq := next_seq + 1;
+        END LOOP;
     END IF;
     INSERT INTO {schema}.rows AS r (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
         VALUES (thread, space, name, next_seq, up, walk, hide, run, row_keys, row_deltas, row_body)
@@ -108,9 +124,7 @@ BEGIN
             parent = up, via = walk, hidden = hide, run_id = run,
             keys = row_keys, deltas = row_deltas, body = row_body
         RETURNING r.seq INTO got_seq;
-    IF got_seq <> next_seq THEN
-        UPDATE {schema}.threads SET seq = next_seq - 1 WHERE thread_id = thread;
-    END IF;
+    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq) WHERE thread_id = thread;
     INSERT INTO {schema}.frames (thread_id, key, base, data)
         SELECT thread, n.* FROM unnest(frame_keys, frame_bases, frame_data) AS n ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
