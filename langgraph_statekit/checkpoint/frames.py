@@ -191,10 +191,22 @@ def with_bases(frames: Mapping[bytes, Frame], keys: Iterable[bytes]) -> set[byte
     return found
 
 
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.compressor = zstd.ZstdCompressor(_LEVEL)
+
+
+_LOCAL: Final = _Local()
+"""Each thread's compressor; a new one for every value would cost more than the compression of a small one."""
+
+
 def _pack(plain: bytes, context: bytes) -> tuple[int, bytes]:
     """Flags and body: compressed where that makes it smaller."""
     if len(plain) >= _COMPRESS_FROM_BYTES:
-        packed = zstd.compress(plain, _LEVEL, zstd_dict=_prefix(context))
+        if len(context) < 8:
+            packed = _LOCAL.compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+        else:
+            packed = zstd.compress(plain, _LEVEL, zstd_dict=_prefix(context))
         if len(packed) < len(plain):
             return _COMPRESSED, packed
     return 0, plain

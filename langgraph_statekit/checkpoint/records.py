@@ -7,8 +7,9 @@ takes it as it is. `Row.body`, `Frame.data` and `Write.data` are opaque bytes ma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _SPECIAL = re.compile("[\\\\\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
@@ -16,7 +17,10 @@ _ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
 
 def to_text(value: object) -> str:
     """Return `str(value)` with NUL, lone surrogates and backslashes escaped, so that any store takes it."""
-    return _SPECIAL.sub(lambda m: "\\\\" if m[0] == "\\" else f"\\u{ord(m[0]):04x}", str(value))
+    text = str(value)
+    if text.isascii() and "\\" not in text and "\0" not in text:
+        return text
+    return _SPECIAL.sub(lambda m: "\\\\" if m[0] == "\\" else f"\\u{ord(m[0]):04x}", text)
 
 
 def from_text(text: str) -> str:
@@ -24,17 +28,15 @@ def from_text(text: str) -> str:
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "\\", text)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
-    """Address of one checkpoint."""
+class Ref(NamedTuple):
+    """Address of one checkpoint; a plain tuple, since retention makes and looks up thousands."""
 
     thread: str
     ns: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One checkpoint without its channel values.
 
     Attributes:
@@ -42,8 +44,8 @@ class Row:
         parent: Id of the parent checkpoint as shown to readers; None for a root.
         via: Id of the ancestor to walk to for delta history where it differs from `parent` (retention has
             removed what lay between); None: walk to `parent`.
-        seq: Place in the thread's order of commits, counted over all namespaces from 1. Assigned by the
-            store; 0 in a row that is not stored yet.
+        seq: Place in the thread's order over all namespaces (see `order`); no two rows of a thread share one.
+            Assigned by the store; 0 in a row that is not stored yet.
         keys: One frame key of 16 bytes for each channel version of the checkpoint, stored or not. The first
             8 bytes name the channel, the last 8 the version.
         deltas: The 8-byte channel names of channels whose value must be rebuilt from ancestors.
@@ -69,8 +71,7 @@ HEAD_BYTES = 26
 """Bytes of a stored frame that tell its check and its base."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One stored version of one channel, or in an outline the first `HEAD_BYTES` of it.
 
     Attributes:
@@ -97,7 +98,7 @@ class Frame:
     def base(self) -> tuple[bytes, bytes] | None:
         """Key and check of the frame that a delta builds on, `data[6:22]` and `data[22:26]`; None: it is whole."""
         data = self.stored
-        return (data[6:22], data[22:26]) if len(data) >= HEAD_BYTES and data[1] & 2 else None
+        return (data[6:22], data[22:26]) if len(data) >= HEAD_BYTES and data[0] == 1 and data[1] & 2 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +162,26 @@ class Change:
     Attributes:
         drop: Rows to remove together with their writes.
         drop_frames: Keys of frames to remove.
+        keep: All rows that stay, for a store that would rather keep these few than remove many; the same change as
+            `drop`, since it is only made to what was outlined. None: look at `drop`.
+        keep_frames: With `keep`, keys of all frames that stay.
         relink: Rows that stay but change: address to (parent, via, hidden). A hidden row keeps its writes.
     """
 
     drop: Sequence[Ref] = ()
     drop_frames: Sequence[bytes] = ()
+    keep: Collection[Ref] | None = None
+    keep_frames: Collection[bytes] = ()
     relink: Mapping[Ref, tuple[str | None, str | None, bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SaveRow:
-    """A checkpoint to store with its new frames."""
+    """A checkpoint to store with its new frames; `at` is the time in its id, see `order`."""
 
     row: Row
     frames: Sequence[Frame]
+    at: int = 0
 
     @property
     def thread(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Ref, Row
@@ -56,7 +57,7 @@ def walk(
 def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     """Keep the given checkpoints whole; hide ancestors that their delta channels need; remove all else.
 
-    A kept checkpoint whose parent goes is given its nearest kept ancestor as parent.
+    A kept checkpoint whose parent goes is given its nearest kept ancestor as parent; nobody sees that of a hidden one.
     """
     rows = {row.ref: row for row in outline.rows}
     needed = {key for ref in keep for key in rows[ref].keys}
@@ -68,20 +69,25 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
             carriers.add(ancestor.ref)
             needed.update(seeds.values())
     stay = keep | carriers
+    needed = with_bases(outline.frames, needed)
+    crowded = Counter(ref.ns for ref in stay)
     relink: dict[Ref, tuple[str | None, str | None, bool]] = {}
     for ref in stay:
         row = rows[ref]
-        parent = _nearest(rows, row, keep.__contains__)
-        up = _nearest(rows, row, stay.__contains__)
+        alone = crowded[ref.ns] == 1
+        parent = row.parent if ref not in keep else None if alone else _nearest(rows, row, keep)
+        up = None if alone else _nearest(rows, row, stay)
         link = (parent, up if up != parent else None, ref not in keep)
         if link != (row.parent, row.via, row.hidden):
             relink[ref] = link
     return Change(
         drop=[ref for ref in rows if ref not in stay],
-        drop_frames=list(outline.frames.keys() - with_bases(outline.frames, needed)),
+        drop_frames=[key for key in outline.frames if key not in needed],
+        keep=stay,
+        keep_frames=needed,
         relink=relink,
     )
 
 
-def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Callable[[Ref], bool]) -> str | None:
-    return next((up.ref.id for up in lineage(rows, row) if wanted(up.ref)), None)
+def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:
+    return next((up.ref.id for up in lineage(rows, row) if up.ref in wanted), None)

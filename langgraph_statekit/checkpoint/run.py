@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.errors import StatekitError, Unavailable
@@ -51,16 +52,15 @@ class Batcher(Generic[S, R]):
         self._call = call
         self._most = most
         self._lock = threading.Lock()
-        self._queue: list[tuple[S, Future[R]]] = []
+        self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
         self._busy = False
 
-    def add(self, item: S) -> tuple[Future[R], bool]:
-        """Queue an item; True says that the caller must see to it that `drain` runs."""
-        future: Future[R] = Future()
+    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
+        """Queue an item whose result goes to the future; True: the caller must see to it that `drain` runs."""
         with self._lock:
             self._queue.append((item, future))
             lead, self._busy = not self._busy, True
-            return future, lead
+            return lead
 
     def drain(self) -> None:
         """Run batches until none is waiting."""
@@ -80,14 +80,33 @@ class Batcher(Generic[S, R]):
         except Exception as error:
             results = [error] * len(batch)
         finally:
-            for (_, future), result in zip(batch, results, strict=True):
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+            _hand_out([future for _, future in batch], results)
             with self._lock:
                 more = self._busy = bool(self._queue)
         return more
+
+
+def _hand_out(futures: Sequence[Future[R] | asyncio.Future[R]], results: Sequence[R | Exception]) -> None:
+    # Waking a loop costs a system call, so each is woken once.
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | Exception]]] = {}
+    for future, result in zip(futures, results, strict=True):
+        if isinstance(future, asyncio.Future):
+            loops.setdefault(future.get_loop(), []).append((future, result))
+        else:
+            _settle([(future, result)])
+    for loop, settled in loops.items():
+        with suppress(RuntimeError):  # the loop has ended, and its tasks with it
+            loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: Sequence[tuple[Future[R] | asyncio.Future[R], R | Exception]]) -> None:
+    for future, result in settled:
+        if future.done():  # the caller was cancelled
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 class Runtime(Protocol):
@@ -116,8 +135,8 @@ class Blocking:
         return verb(*args)
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
-        future, lead = batcher.add(item)
-        if lead:
+        future: Future[R] = Future()
+        if batcher.add(item, future):
             more = True
             try:
                 more = batcher.drain_once()
@@ -144,10 +163,10 @@ class Threads:
         return await asyncio.shield(asyncio.wrap_future(self.start(verb, *args)))
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
-        future, lead = batcher.add(item)
-        if lead:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if batcher.add(item, future):
             self.start(batcher.drain)
-        return await asyncio.shield(asyncio.wrap_future(future))
+        return await future
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""

@@ -15,12 +15,23 @@ from redis import asyncio as aredis
 from redis import exceptions as failures
 
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
-from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Write
+from langgraph_statekit.checkpoint.records import Change, Query, Ref, SaveRow, Write
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 from tests.faces import Face, SyncFace, checkpoint, config, metadata
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import ask, node, port_of, redis_binary, started, valkey_binary
-from tests.stores.redis_threads import chat, contents, fresh, listed_threads, passes_conformance, row
+from tests.stores.redis_threads import (
+    chat,
+    contents,
+    count_trips,
+    frame,
+    fresh,
+    listed_threads,
+    passes_conformance,
+    row,
+    save,
+    save_writes,
+)
 
 HOSTILE = (
     "user*1",
@@ -91,16 +102,7 @@ async def test_a_user_without_admin_rights_who_may_touch_only_the_prefix_suffice
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count what clients send in one piece; each waits for its answer."""
-    sent: Counter[str] = Counter()
-    send = redis.connection.AbstractConnection.send_packed_command
-
-    def counted(self: Any, command: Any, check_health: bool = True) -> None:
-        sent["trips"] += 1
-        send(self, command, check_health)
-
-    monkeypatch.setattr(redis.connection.AbstractConnection, "send_packed_command", counted)
-    return sent
+    return count_trips(monkeypatch)
 
 
 @pytest.mark.parametrize("steps", [10, 500])
@@ -149,10 +151,10 @@ def test_the_runs_of_a_thread_are_those_of_its_rows(backend: RedisBackend) -> No
     def has(run: str) -> bool:
         return listed_threads(backend, [run]) == ["t"]
 
-    backend.save(row("t", "1", run_id="a"), [])
-    backend.save(row("t", "2", run_id="a"), [])
-    backend.save(row("t", "2", run_id="b"), [])
-    backend.save(row("t", "3", run_id=""), [])
+    save(backend, row("t", "1", run_id="a"))
+    save(backend, row("t", "2", run_id="a"))
+    save(backend, row("t", "2", run_id="b"))
+    save(backend, row("t", "3", run_id=""))
     assert (has("a"), has("b"), has("")) == (True, True, True)
     assert backend.apply("t", backend.outline("t").rev, Change(drop=[Ref("t", "", "1"), Ref("t", "", "3")]))
     assert (has("a"), has("b"), has("")) == (False, True, False)
@@ -198,11 +200,11 @@ def test_flushed_scripts_are_sent_again(saver: RedisSaver, client: redis.Redis) 
 
 
 def test_cut_connections_are_survived(saver: RedisSaver, backend: RedisBackend, client: redis.Redis) -> None:
-    (_, _, rows, *_) = backend._keys("t0")
+    _, rows, *_ = backend._keys("t0")
     with ThreadPoolExecutor(8) as pool:
         chats = [pool.submit(chat, saver, 60, f"t{i}") for i in range(8)]
         for steps in range(5, 60, 5):
-            wait_until(lambda steps=steps: client.hlen(rows) >= steps, "the chat goes on")
+            wait_until(lambda steps=steps: client.zcard(rows) >= steps, "the chat goes on")
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         for i, each in enumerate(chats):
             ids = each.result()
@@ -233,7 +235,7 @@ def test_the_log_of_a_fan_out_grows_in_proportion(backend: RedisBackend, client:
     for i in range(1000):
         if i % 500 == 0:
             size.append(client.info("persistence")["aof_current_size"])
-        backend.save_writes(ref, [Write(f"task {i:36}", 0, "m", "", b"x" * 40)])
+        save_writes(backend, ref, Write(f"task {i:36}", 0, "m", "", b"x" * 40))
     size.append(client.info("persistence")["aof_current_size"])
     assert size[2] - size[1] < 1.1 * (size[1] - size[0])
     _, writes = backend.fill("t", [], [ref])
@@ -241,8 +243,9 @@ def test_the_log_of_a_fan_out_grows_in_proportion(backend: RedisBackend, client:
 
 
 def test_a_change_of_thousands_of_rows_is_one_step(backend: RedisBackend) -> None:
-    for i in range(5100):
-        backend.save(row("t", str(i), keys=(i.to_bytes(16, "big"),)), [Frame(i.to_bytes(16, "big"), b"x")])
+    keys = [i.to_bytes(16, "big") for i in range(5100)]
+    saves = [SaveRow(row("t", str(i), keys=(key,)), [frame(key, b"abcd")]) for i, key in enumerate(keys)]
+    assert all(done is True for at in range(0, 5100, 100) for done in backend.save(saves[at : at + 100]))
     outline = backend.outline("t")
     assert [each.seq for each in outline.rows] == list(range(1, 5101))
     dropped, hidden = outline.rows[:5000], outline.rows[5000:5099]
@@ -264,8 +267,9 @@ def test_a_change_of_thousands_of_rows_is_one_step(backend: RedisBackend) -> Non
 
 def test_a_later_format_is_refused(saver: RedisSaver, client: redis.Redis) -> None:
     at = config(id=chat(saver, 1)[0])
-    meta, rows = (next(key for key in client.scan_iter() if part in key) for part in (b":m:", b":r:"))
-    client.hset(rows, "1", b"\x02" + client.hget(rows, "1")[1:])
+    meta, heads = (next(key for key in client.scan_iter() if part in key) for part in (b":m:", b":h:"))
+    (name,) = (each for each in client.hkeys(heads) if len(each) < 16)
+    client.hset(heads, name, b"\x02" + client.hget(heads, name)[1:])
     with pytest.raises(SchemaTooNew):
         saver.get_tuple(at)
     client.hset(meta, "v", 2)
@@ -283,11 +287,12 @@ def test_a_later_format_is_refused(saver: RedisSaver, client: redis.Redis) -> No
 
 def test_foreign_and_damaged_values_are_reported(saver: RedisSaver, client: redis.Redis) -> None:
     chat(saver, 1)
-    rows = next(key for key in client.scan_iter() if b":r:" in key)
-    client.hset(rows, "1", client.hget(rows, "1")[:18] + b"?")
+    heads = next(key for key in client.scan_iter() if b":h:" in key)
+    (name,) = (each for each in client.hkeys(heads) if len(each) < 16)
+    client.hset(heads, name, client.hget(heads, name)[:-1])
     with pytest.raises(Corrupt):
         list(saver.list(config()))
-    client.set(rows, "ours")
+    client.set(heads, "ours")
     with pytest.raises(Corrupt, match="prefix"):
         saver.get_tuple(config())
 

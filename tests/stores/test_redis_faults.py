@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import redis
 from redis import exceptions as failures
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
-from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Write
+from langgraph_statekit.checkpoint.records import Change, Ref, SaveRow, SaveWrites, Write
 from langgraph_statekit.errors import Unavailable
 from tests.faces import config
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import DURABLE, ask, node, port_of, redis_binary, started
-from tests.stores.redis_threads import chat, row
+from tests.stores.redis_threads import chat, frame, row, save
 
 
 @pytest.fixture
@@ -29,23 +31,36 @@ def own(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_repeated_verb_changes_nothing_more(own: Server) -> None:
-    heard: set[Any] = set()
+    heard: set[bytes] = set()
 
-    class Deaf(redis.Redis):
-        """Loses the first answer to every call."""
+    class Deaf(redis.Connection):
+        """Loses the first answer to everything that it sends."""
 
-        def evalsha(self, *args: Any) -> Any:
-            answer = super().evalsha(*args)
-            if args not in heard:
-                heard.add(args)
+        sent = b""
+
+        def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            self.sent = b"".join(command)
+            super().send_packed_command(command, check_health)
+
+        def read_response(self, *args: Any, **options: Any) -> Any:
+            answer = super().read_response(*args, **options)
+            if b"EVAL" in self.sent and self.sent not in heard:
+                heard.add(self.sent)
+                self.disconnect()
                 raise failures.ConnectionError("the answer is lost")
             return answer
 
-    with Deaf(port=port_of(own)) as deaf:
+    pool = redis.ConnectionPool(connection_class=Deaf, port=port_of(own), retry=Retry(NoBackoff(), 0))
+    with redis.Redis.from_pool(pool) as deaf:
         store = RedisBackend(deaf)
-        for id in ("1", "2", "3"):
-            store.save(row("t", id), [Frame(bytes(15) + id.encode(), b"x")])
-        store.save_writes(Ref("t", "", "3"), [Write("a", 0, "m", "", b"1"), Write("a", -1, "m", "", b"2")])
+        ref = Ref("t", "", "3")
+        whole = frame(bytes(16), b"abcd")
+        frames = [whole, frame(bytes(15) + b"1", b"efgh", whole), frame(bytes(16), b"new ")]
+        for id, each in zip(("1", "2", "3"), frames, strict=True):
+            assert save(store, row("t", id), each) is True
+        writes = SaveWrites(ref, [Write("a", 0, "m", "", b"1"), Write("a", -1, "m", "", b"2")])
+        assert store.save([SaveRow(row("t", "2"), frames[1:2]), writes, writes]) == [True] * 3
+        assert store.fill("t", [frames[1].key], [])[0].keys() == {frames[1].key, whole.key + whole.check}
         assert [each.seq for each in store.outline("t").rows] == [1, 2, 3]
         assert store.apply("t", store.outline("t").rev, Change(drop=[Ref("t", "", "1")])) is True
         assert store.copy_thread("t", "u", "one copy") is True

@@ -13,16 +13,18 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend
 from langgraph_statekit.checkpoint.backends.redis_connections import opener
-from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, Write
+from langgraph_statekit.checkpoint.order import RACE_US
+from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from tests.servers import Server
 from tests.stores.redis_nodes import node, redis_binary, started
-from tests.stores.redis_threads import fresh
+from tests.stores.redis_threads import frame, fresh, save, save_writes
 
 THREADS = ("t", "a:b", "{x}", "", "user*1")
 NAMESPACES = ("", "n", "n:1", "=n")
 IDS = ("1", "2", "10", "=", "\N{PILE OF POO}", "\uffff", "a b")
 KEYS = tuple(bytes(8 * [channel]) + bytes(8 * [version]) for channel in range(3) for version in range(3))
+CHECKS = (b"ab\0d", b"abce")
 RUNS = (None, "", "r1", "r2")
 
 
@@ -47,7 +49,7 @@ class History:
     def some(self, of: Sequence[Any]) -> list[Any]:
         return [each for each in of if self.pick.random() < 0.4]
 
-    def save(self) -> None:
+    def row(self) -> SaveRow:
         row = Row(
             ref=self.ref(),
             parent=self.pick.choice((None, *IDS)),
@@ -58,18 +60,28 @@ class History:
             hidden=self.pick.random() < 0.1,
             body=self.pick.randbytes(self.pick.randrange(80)),
         )
-        frames = [Frame(key, self.pick.choice((None, b"", self.pick.randbytes(20)))) for key in self.some(KEYS * 2)]
-        for store in self.stores:
-            store.save(row, frames)
+        at = self.pick.choice((0, 0, self.pick.randrange(1, 40), 2 * RACE_US + self.pick.randrange(40)))
+        return SaveRow(row, [self.frame(key) for key in self.some(KEYS)], at)
 
-    def save_writes(self) -> None:
-        ref, task = self.ref(), self.pick.choice(("a", "b", "", "="))
+    def frame(self, key: bytes) -> Frame:
+        kind, check = self.pick.choice("gwwdd"), self.pick.choice(CHECKS)
+        if kind == "g":
+            return Frame(key, None)
+        base = frame(self.pick.choice(KEYS), self.pick.choice(CHECKS)) if kind == "d" else None
+        return frame(key, check, base, self.pick.randbytes(20))
+
+    def writes(self) -> SaveWrites:
+        task = self.pick.choice(("a", "b", "", "="))
         writes = [
             Write(task, self.pick.randrange(-4, 4), self.pick.choice(IDS), task, self.pick.randbytes(9))
             for _ in range(self.pick.randrange(1, 5))
         ]
-        for store in self.stores:
-            store.save_writes(ref, writes)
+        return SaveWrites(self.ref(), writes)
+
+    def save(self) -> None:
+        saves = [self.pick.choice((self.row, self.row, self.writes))() for _ in range(self.pick.randrange(1, 5))]
+        first, second = (store.save(saves) for store in self.stores)
+        assert list(first) == list(second)
 
     def change(self) -> None:
         thread = self.pick.choice(THREADS)
@@ -81,7 +93,7 @@ class History:
                 lambda: without_runs(outline, {"r1"}),
                 lambda: Change(
                     drop=self.some([*refs, self.ref(thread)]),
-                    drop_frames=self.some(KEYS),
+                    drop_frames=self.some(KEYS + tuple(outline.frames)),
                     relink={
                         ref: (self.pick.choice((None, "1")), self.pick.choice((None, "")), self.pick.random() < 0.5)
                         for ref in self.some([*refs, self.ref(thread)])
@@ -106,8 +118,8 @@ class History:
         assert first == second
 
     def step(self) -> None:
-        verbs = (self.save, self.save_writes, self.change, self.drop, self.copy)
-        self.pick.choices(verbs, (10, 6, 2, 0.3, 1))[0]()
+        verbs = (self.save, self.change, self.drop, self.copy)
+        self.pick.choices(verbs, (10, 1.5, 0.2, 0.7))[0]()
 
     def queries(self) -> Iterator[Query]:
         for thread in THREADS:
@@ -164,10 +176,10 @@ def test_writes_that_came_before_a_copy_stand_instead_of_the_copied_ones(server:
     try:
         for each in (MemoryBackend(), store):
             for thread, task in (("s", "a"), ("s", "b"), ("t", "b")):
-                each.save_writes(Ref(thread, "", "1"), [Write(task, 0, "m", "", thread.encode())])
-            each.save(Row(Ref("s", "", "1")), [])
+                save_writes(each, Ref(thread, "", "1"), Write(task, 0, "m", "", thread.encode()))
+            assert save(each, Row(Ref("s", "", "1"))) is True
             assert each.copy_thread("s", "t", "one")
-            each.save_writes(Ref("t", "", "1"), [Write("a", 0, "m", "", b"later")])
+            save_writes(each, Ref("t", "", "1"), Write("a", 0, "m", "", b"later"))
             seen.append(_ordered(each.fill("t", [], [Ref("t", "", "1")])[1][Ref("t", "", "1")]))
         assert seen[0] == seen[1]
         assert [write.data for write in seen[1]] == [b"later", b"t"]

@@ -12,12 +12,12 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
 
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
-from langgraph_statekit.checkpoint.records import Frame, Outline, Query, Ref, Row, Write
+from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Write
 from langgraph_statekit.errors import Unavailable
 from tests.faces import config
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import ask, cluster, port_of, sentinel
-from tests.stores.redis_threads import chat, fresh, listed_threads, passes_conformance
+from tests.stores.redis_threads import chat, frame, fresh, listed_threads, passes_conformance, row, save, save_writes
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def test_a_copy_between_nodes_is_whole_idempotent_and_keeps_writes_that_came_fir
     store = RedisBackend(lambda: RedisCluster.from_url(url.replace("+cluster", "")), prefix=fresh())
     try:
         for id in ("1", "2"):
-            store.save(Row(Ref("s", "n", id), keys=(key,), body=bytes(range(256))), [Frame(key, b"\xff\0")])
-            store.save_writes(Ref("s", "n", id), [Write("task", 0, "m", "", b"\0"), Write("task", -1, "m", "", b"")])
+            save(store, row("s", id, "n", keys=(key,), body=bytes(range(256))), frame(key, b"\xff\0ab"))
+            save_writes(store, Ref("s", "n", id), Write("task", 0, "m", "", b"\0"), Write("task", -1, "m", "", b""))
         for i in range(40):
             target = f"target {i}"
             early = [Write("other", 0, "m", "", b"early")]
-            store.save_writes(Ref(target, "n", "1"), early)
+            save_writes(store, Ref(target, "n", "1"), *early)
             assert store.copy_thread("s", target, "one") is True
             assert content(target) == content("s")
             assert store.fill(target, [], [Ref(target, "n", "1")])[1] == {Ref(target, "n", "1"): early}

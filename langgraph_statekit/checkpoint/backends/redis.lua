@@ -151,7 +151,7 @@ end
 
 -- Key and check of the frame that a delta builds on.
 local function base_of(head)
-  if #head >= 26 and byte(head, 2) % 4 >= 2 then return sub(head, 7, 22), sub(head, 23, 26) end
+  if #head >= 26 and byte(head) == 1 and byte(head, 2) % 4 >= 2 then return sub(head, 7, 22), sub(head, 23, 26) end
 end
 
 -- Moves frames that another value replaces to a key that tells their check, since deltas may build on them.

@@ -1,0 +1,200 @@
+-- Removals and copies, the second part of the script that redis.lua begins.
+
+local function discard(thread)
+  call('UNLINK', meta, order, heads, data, writes)
+  call('ZREM', index, thread)
+end
+
+if verb == 'drop' then return discard(ARGV[2]) end
+
+local function namespace_of(head) return string.match(parts(head), '^[^%z]*') end
+
+-- Removes the batches of checkpoints, one of each per round.
+local function forget(marks)
+  local names, gone = many('HMGET', writes, marks), {}
+  for i, name in ipairs(names) do
+    if name then gone[#gone + 1] = marks[i] end
+  end
+  while #names > 0 do
+    local present = {}
+    for _, name in ipairs(names) do
+      if name and name ~= NONE then
+        present[#present + 1] = name
+        gone[#gone + 1] = name
+      end
+    end
+    names = many('HMGET', writes, present)
+    for i, blob in ipairs(names) do
+      names[i] = sub(blob, 2, 18)
+    end
+  end
+  many('HDEL', writes, gone)
+end
+
+-- Removes rows with their writes, and frames.
+local function remove(members, keys)
+  local names, marks, early = {}, {}, {}
+  for i, score in ipairs(many('ZMSCORE', order, members)) do
+    marks[i] = mark(members[i])
+    if score then names[#names + 1] = name_of(score) else early[#early + 1] = 'e:' .. members[i] end
+  end
+  local stale = {}
+  local dropped = many('HMGET', heads, names)
+  -- Removals come first: a full server refuses a script only at its first write, if that could need memory.
+  many('ZREM', order, members)
+  many('HDEL', meta, early)
+  for i, head in ipairs(dropped) do
+    local ns, run = namespace_of(head), run_of(head)
+    if stale[ns] == nil then stale[ns] = call('HGET', meta, 'h:' .. ns) end
+    if stale[ns] == names[i] then stale[ns] = true end
+    count(run, -1)
+  end
+  for _, key in ipairs({ heads, data }) do
+    many('HDEL', key, names)
+    many('HDEL', key, keys)
+  end
+  forget(marks)
+  for ns, top in pairs(stale) do
+    if top ~= true then stale[ns] = nil end
+  end
+  return stale
+end
+
+-- Keeps these rows with their writes, these frames, and writes without a row, and removes all else: what goes costs
+-- nothing, however much it is.
+local function retain(members, keys)
+  local stale, gone, batch_parts, ranks, kept = {}, {}, {}, {}, {}
+  local function keep_writes(member)
+    local blobs, names = batches(mark(member))
+    for i, name in ipairs(names) do
+      batch_parts[#batch_parts + 1], batch_parts[#batch_parts + 2] = name, blobs[i]
+    end
+    if names[1] then batch_parts[#batch_parts + 1], batch_parts[#batch_parts + 2] = mark(member), names[1] end
+  end
+  for _, field in ipairs(call('HKEYS', meta)) do
+    local kind = sub(field, 1, 2)
+    if kind == 'h:' or kind == 'r:' then gone[#gone + 1] = field end
+    if kind == 'e:' then keep_writes(sub(field, 3)) end
+  end
+  for i, score in ipairs(many('ZMSCORE', order, members)) do
+    if score then
+      ranks[#ranks + 1], ranks[#ranks + 2] = score, members[i]
+      kept[#kept + 1] = name_of(score)
+    end
+    keep_writes(members[i])
+  end
+  local row_heads = many('HMGET', heads, kept)
+  for _, key in ipairs(keys) do
+    kept[#kept + 1] = key
+  end
+  local pairs_of = {}
+  for _, key in ipairs({ heads, data }) do
+    local list = {}
+    for i, value in ipairs(many('HMGET', key, kept)) do
+      if value then list[#list + 1], list[#list + 2] = kept[i], value end
+    end
+    pairs_of[key] = list
+  end
+  call('UNLINK', order, heads, data, writes)
+  many('HDEL', meta, gone)
+  many('ZADD', order, ranks)
+  many('HSET', heads, pairs_of[heads])
+  many('HSET', data, pairs_of[data])
+  many('HSET', writes, batch_parts)
+  for _, head in ipairs(row_heads) do
+    stale[namespace_of(head)] = true
+    count(run_of(head), 1)
+  end
+  return stale
+end
+
+-- ARGV: operation, rev, thread, numbers of rows and of frames, whether these stay or go, members of the rows, keys of
+-- the frames, then member, hidden (1 byte), and parent and via as in the texts of each row that changes.
+if verb == 'apply' then
+  local operation, rev, thread, rows, frames, how = unpack(ARGV, 2, 7)
+  if call('HGET', meta, 'op') == operation then return 1 end
+  if (call('HGET', meta, 'rev') or '0') ~= rev then return 0 end
+  local members, keys = {}, {}
+  for i = 8, 7 + rows do
+    members[#members + 1] = ARGV[i]
+  end
+  for i = 8 + rows, 7 + rows + frames do
+    keys[#keys + 1] = ARGV[i]
+  end
+  local stale = (how == 'keep' and retain or remove)(members, keys)
+  for i = 8 + rows + frames, #ARGV, 3 do
+    local member, flag, links = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local score = call('ZSCORE', order, member)
+    if score then
+      local name = name_of(score)
+      local head = call('HGET', heads, name)
+      local _, deltas, rest = parts(head)
+      local texts = table.concat({ member, links, run_of(head) }, '\0')
+      call('HSET', heads, name, sub(head, 1, 1) .. flag .. struct.pack('>I4I4', #texts, deltas) .. texts .. rest)
+      if sub(head, 2, 2) ~= flag then stale[split(member)] = true end
+    end
+  end
+  promote(stale)
+  if call('ZCARD', order) == 0 then
+    discard(thread)
+  else
+    call('HSET', meta, 'op', operation)
+    call('HINCRBY', meta, 'rev', 1)
+  end
+  return 1
+end
+
+-- Writes of the target that came before its first checkpoint stay, instead of the copied ones of their checkpoints.
+local function receive(operation, thread, fetch)
+  if version then return call('HGET', meta, 'by') == operation and 1 or 0 end
+  local own, early, marks = call('HGETALL', writes), call('HKEYS', meta), {}
+  if not fetch() then return 1 end
+  for i = 1, #own, 2 do
+    if #own[i] == 16 then marks[#marks + 1] = own[i] end
+  end
+  forget(marks)
+  many('HSET', writes, own)
+  for _, field in ipairs(early) do
+    call('HDEL', meta, field)
+    if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, '') end
+  end
+  call('HSET', meta, 'by', operation, 'rev', now())
+  call('ZADD', index, 0, thread)
+  return 1
+end
+
+-- KEYS: the target's six, then the source's first five.
+if verb == 'copy' then
+  return receive(ARGV[2], ARGV[3], function()
+    for i = 1, source_version and 5 or 0 do
+      call('COPY', KEYS[6 + i], KEYS[i], 'REPLACE')
+    end
+    return source_version
+  end)
+end
+
+-- The two halves of a copy between slots.
+if verb == 'export' then
+  if not version then return {} end
+  local scored = call('ZRANGE', order, 0, -1, 'WITHSCORES')
+  for i = 1, #scored, 2 do
+    scored[i], scored[i + 1] = scored[i + 1], scored[i]
+  end
+  local fetched = { call('HGETALL', meta), scored }
+  for i = 3, 5 do
+    fetched[i] = call('HGETALL', KEYS[i])
+  end
+  for i, part in ipairs(fetched) do
+    fetched[i] = cmsgpack.pack(part)
+  end
+  return fetched
+end
+
+if verb == 'import' then
+  return receive(ARGV[2], ARGV[3], function()
+    for i, key in ipairs(#ARGV > 3 and { meta, order, heads, data, writes } or {}) do
+      many(key == order and 'ZADD' or 'HSET', key, cmsgpack.unpack(ARGV[3 + i]))
+    end
+    return #ARGV > 3
+  end)
+end
