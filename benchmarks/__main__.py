@@ -151,8 +151,12 @@ def _takes_part(saver: Saver, workload: Any) -> bool:
     only: str = getattr(workload, "ONLY_STORE", "")
     if only:
         return saver.store in ("", only)
-    # Object stores of others are so slow at full size that they are asked only what is made for object stores.
-    return saver.group != "peer" or not (getattr(workload, "ONLY_OURS", False) or saver.store == "s3")
+    if saver.group == "base":
+        return getattr(workload, "BASE", True)
+    # Object stores take a millisecond for each request: they are asked less, and those of others only `objects`.
+    if saver.store == "s3":
+        return saver.group == "ours" and getattr(workload, "ON_OBJECTS", False)
+    return saver.group == "ours" or not getattr(workload, "ONLY_OURS", False)
 
 
 def _tell(run: Run) -> None:

@@ -11,6 +11,7 @@ FULL = {"keys": 5_000, "size_bytes": 1_000, "steps": 20}
 QUICK = {"keys": 50, "size_bytes": 1_000, "steps": 3}
 FLOOR = True
 ONLY_OURS = True
+REPEATS = 1
 
 
 async def run(bench: Bench) -> Numbers:

@@ -13,6 +13,7 @@ from benchmarks.state import PIECES, config
 
 FULL = {"tasks": 100, "runs": 5}
 QUICK = {"tasks": 10, "runs": 2}
+ON_OBJECTS = True
 
 
 class State(TypedDict):

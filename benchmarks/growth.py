@@ -13,6 +13,7 @@ QUICK = {"marks": 3, "window": 2, "mark 1": 4, "mark 2": 8, "mark 3": 12}
 MODES = ("sync",)
 REPEATS = 1
 ONLY_OURS = True
+BASE = False
 
 
 async def run(bench: Bench) -> Numbers:

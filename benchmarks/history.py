@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.bench import Bench, Numbers, check, p50_ms
 from benchmarks.state import PIECES, Thread, config
 
-FULL = {"checkpoints": 1_000, "page": 50, "repeats": 5}
+FULL = {"checkpoints": 1_000, "page": 50, "repeats": 3}
 QUICK = {"checkpoints": 40, "page": 10, "repeats": 2}
 THREAD = config("history")
 

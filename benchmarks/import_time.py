@@ -12,6 +12,7 @@ FULL = {"starts": 5}
 QUICK = {"starts": 1}
 MODES = ("sync",)
 REPEATS = 1
+ON_OBJECTS = True
 
 _PROGRAM = """
 import sys, time

@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.bench import Bench, Numbers, check, p50_ms, timed_ms
 from benchmarks.state import Thread, config, message, talk
 
-FULL = {"turns": 200, "reads": 15, "short": 10, "long": 2_000}
+FULL = {"turns": 200, "reads": 15, "short": 10, "long": 1_000}
 QUICK = {"turns": 6, "reads": 3, "short": 5, "long": 30}
 THREAD, NOBODY = config("chat"), config("nobody")
 

@@ -74,6 +74,8 @@ async def check_chat(bench: Bench, turns: int, thread: str = "chat") -> None:
         said = 2 * turn + (0, 1, 1, 2, 2)[phase]  # input, the user's message, load, answer, finish
         held = item.checkpoint["channel_values"].get("messages", [])
         check(item.metadata["step"] == step, f"step {item.metadata['step']} stands where {step} belongs")
+        kinds = {type(each).__name__ for each in held} - {"HumanMessage", "AIMessage"}
+        check(not kinds, f"list returns messages as {', '.join(sorted(kinds))}")
         check(held == expected[:said], f"the state of step {step} is not what was said by then")
 
 

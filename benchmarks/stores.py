@@ -194,7 +194,8 @@ def proxied(store: Store) -> Iterator[tuple[str, Callable[[], int]]]:
     assert endpoint.hostname == "127.0.0.1"
     assert endpoint.port
     with counting(endpoint.port) as counter:
-        yield store.url.replace(f"127.0.0.1:{endpoint.port}", f"127.0.0.1:{counter.port}"), lambda: counter.trips
+        direct = re.compile(rf"127\.0\.0\.1(:|%3A){endpoint.port}\b")  # encoded where it stands in a query
+        yield direct.sub(rf"127.0.0.1\g<1>{counter.port}", store.url), lambda: counter.trips
 
 
 @contextmanager

@@ -191,7 +191,7 @@ def goals_table(results: Results) -> str:
     """Return each goal, what was measured, and whether it is reached."""
     lines = [_about(results), "", "| what | goal | sync | async | reached |", "|---|---|---|---|---|"]
     for goal in GOALS:
-        found = {mode: goal.measured(results, mode) for mode in goal.modes}
+        found = {mode: None if results["quick"] else goal.measured(results, mode) for mode in goal.modes}
         reached = "no"
         if all(number is None for number in found.values()):
             reached = "not measured"
@@ -217,7 +217,7 @@ def profile_table(results: Results) -> str:
         if "fails" not in numbers:
             shares = " | ".join(f"{numbers[layer][0]:.0%}" for layer in layers)
             lines.append(f"| {saver} | {_cell(numbers['cpu_s'][0])} | {shares} |")
-    return "\n".join(lines) if found else _about(results)
+    return _about(results) if results["quick"] or not found else "\n".join(lines)
 
 
 def every_table(results: Results) -> str:
