@@ -22,7 +22,12 @@ LAYERS = [
     {"checkpoint.opening"},
     {"testing"},
 ]
-CLIENTS = {"redis": "backends/redis", "psycopg": "backends/postgres", "psycopg_pool": "backends/postgres", "obstore": "backends/objects"}
+CLIENTS = {
+    "redis": "backends/redis",
+    "psycopg": "backends/postgres",
+    "psycopg_pool": "backends/postgres",
+    "obstore": "backends/objects",
+}
 
 
 def layer(module: str) -> int:

@@ -73,7 +73,9 @@ async def test_checkpoints_channels_and_tasks_stay_apart(saver: Face) -> None:
             assert await ids(saver, config(), before=config(id=each)) == names[:index][::-1]
 
 
-@pytest.mark.parametrize(("left", "right"), [(("a", "b:c"), ("a:b", "c")), (("a", "|b"), ("a|", "b")), (("a/", "b"), ("a", "/b"))])
+@pytest.mark.parametrize(
+    ("left", "right"), [(("a", "b:c"), ("a:b", "c")), (("a", "|b"), ("a|", "b")), (("a/", "b"), ("a", "/b"))]
+)
 async def test_a_separator_moves_nothing_between_thread_and_namespace(saver: Face, left: Any, right: Any) -> None:
     await put(saver, config(*left), {"a": "left"}, id="1")
     await put(saver, config(*right), {"a": "right"}, id="1")
@@ -94,7 +96,9 @@ async def test_deletion_leaves_nothing_of_a_thread_in_the_store(real: StatekitSa
             for step in range(3):
                 value = mark["value"] + str(step)
                 meta = {"run_id": mark["meta"]}
-                at = await put(saver, at, {mark["channel"]: value}, {mark["channel"]: step}, id=f"{mark['id']}{step}", meta=meta)
+                at = await put(
+                    saver, at, {mark["channel"]: value}, {mark["channel"]: step}, id=f"{mark['id']}{step}", meta=meta
+                )
                 await saver.aput_writes(at, [(mark["channel"], value)], mark["task"])
         await saver.aput_writes(config(mark["thread"], id=f"{mark['id']}9"), [("x", mark["value"])], mark["task"])
 

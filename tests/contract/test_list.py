@@ -17,7 +17,9 @@ async def _fill(saver: Face, count: int, at: Any = None) -> list[str]:
     at = at or config()
     made: list[str] = []
     for index in range(count):
-        at = await put(saver, at, {"a": index}, {"a": index + 1}, id=f"{index:04}", meta={"step": index, "odd": index % 2})
+        at = await put(
+            saver, at, {"a": index}, {"a": index + 1}, id=f"{index:04}", meta={"step": index, "odd": index % 2}
+        )
         made.insert(0, id_of(at))
     return made
 
@@ -99,7 +101,9 @@ async def test_none_lists_all_threads(saver: Face) -> None:
     assert await listed(saver, None) == []
     for thread in ("t", "u", "v"):
         for each in ("1", "2"):
-            await put(saver, config(thread, id="1" if each == "2" else None), id=f"{thread}{each}", meta={"who": thread})
+            await put(
+                saver, config(thread, id="1" if each == "2" else None), id=f"{thread}{each}", meta={"who": thread}
+            )
     everything = await listed(saver, None)
     assert sorted(item.checkpoint["id"] for item in everything) == ["t1", "t2", "u1", "u2", "v1", "v2"]
     of_each = [[i.checkpoint["id"] for i in everything if i.config["configurable"]["thread_id"] == t] for t in "tuv"]
@@ -125,7 +129,7 @@ METADATA: dict[str, dict[str, Any]] = {
     "other order": {"k": {"c": 2, "b": 1}},
     "empty": {"k": ""},
     "dotted": {"a.b": 1},
-    "quoted": {"it's \"q\"": "x' OR '1'='1"},
+    "quoted": {'it\'s "q"': "x' OR '1'='1"},
     "spaced": {"odd key": "%", "$where": "*"},
     "two": {"k": 1, "l": 2},
 }
@@ -136,8 +140,8 @@ FILTERS: list[dict[str, Any]] = [
     {},
     {"a.b": 1},
     {"a": {"b": 1}},
-    {"it's \"q\"": "x' OR '1'='1"},
-    {"it's \"q\"": None},
+    {'it\'s "q"': "x' OR '1'='1"},
+    {'it\'s "q"': None},
     {"k' OR '1'='1": 1},
     {"": 1},
     {"odd key": "%", "$where": "*"},
@@ -179,8 +183,9 @@ async def test_an_id_that_sorts_before_the_head_still_becomes_the_head(saver: Fa
 @pytest.mark.parametrize("size", [1, 2, 3])
 async def test_paging_with_before_misses_nothing_when_clocks_differ(saver: Face, size: int) -> None:
     order = ["50", "10", "60", "20", "70", "05", "65"]
+    at = config()
     for each in order:
-        await put(saver, config(), id=each)
+        at = await put(saver, at, id=each)
     seen = page = await ids(saver, config(), limit=size)
     while page:
         page = await ids(saver, config(), before=config(id=page[-1]), limit=size)

@@ -140,7 +140,9 @@ async def test_a_saver_may_be_used_again_after_close(real: StatekitSaver) -> Non
     assert len(list(real.list(config()))) == 1
 
 
-async def test_a_clone_with_an_allowlist_shares_the_store(real: StatekitSaver, face: Callable[[StatekitSaver], Face]) -> None:
+async def test_a_clone_with_an_allowlist_shares_the_store(
+    real: StatekitSaver, face: Callable[[StatekitSaver], Face]
+) -> None:
     real.serde = StatekitSerializer(allowed_msgpack_modules=None)
     clone = real.with_allowlist([("tests.graphs.builders", "Log")])
     assert clone is not real
@@ -171,13 +173,15 @@ async def test_a_serializer_set_after_construction_is_used(real: StatekitSaver, 
     found = await saver.aget_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"] == {"a": 1}
-    assert found.metadata["k"] == "v"  # type: ignore[typeddict-item]
+    assert found.metadata["k"] == "v"
     assert found.pending_writes == [("task", "a", 2)]
     assert await listed(saver, config()) == [found]
     assert store.raw_dump().count(b"stamp") >= 2
 
 
-async def test_a_value_that_cannot_be_stored_is_named_and_nothing_is_written(real: StatekitSaver, store: Store, face: Any) -> None:
+async def test_a_value_that_cannot_be_stored_is_named_and_nothing_is_written(
+    real: StatekitSaver, store: Store, face: Any
+) -> None:
     saver = face(real)
     at = await put(saver, config(), {"a": 1})
     before = store.raw_dump()

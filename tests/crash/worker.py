@@ -1,6 +1,6 @@
 """A process that works through numbered items, one a step, to be killed at any moment.
 
-    python -m tests.crash.worker URL OPTIONS-AS-JSON THREAD ITEMS EFFECTS-FILE
+python -m tests.crash.worker URL OPTIONS-AS-JSON THREAD ITEMS EFFECTS-FILE
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
-from typing_extensions import Annotated
 
 from langgraph_statekit.checkpoint.opening import open_saver
 from tests.faces import config

@@ -42,7 +42,13 @@ class App:
     def seen(self, at: Any) -> list[Any]:
         """Return what a reader of the history sees, without ids and times."""
         return [
-            (each.values, each.next, each.metadata.get("source"), each.metadata["step"], [i.value for i in each.interrupts])
+            (
+                each.values,
+                each.next,
+                each.metadata.get("source"),
+                each.metadata["step"],
+                [i.value for i in each.interrupts],
+            )
             for each in self.history(at)
         ]
 
@@ -70,7 +76,7 @@ def _fork(app: App) -> list[Any]:
 def _replay_question(app: App) -> list[Any]:
     app.run({"log": ["in"]}, config())
     app.run(Command(resume="first"), config())
-    start = app.history(config())[-1]
+    start = [each for each in app.history(config()) if each.next and each.metadata["step"] >= 0][-1]
     again = app.run(None, start.config)
     return [again.get("log"), app.run(Command(resume="second"), config()), app.seen(config())]
 

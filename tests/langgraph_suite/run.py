@@ -1,6 +1,6 @@
 """Runs the checkpointer tests of the installed LangGraph release over one of our stores.
 
-    python -m tests.langgraph_suite.run --store sqlite
+python -m tests.langgraph_suite.run --store sqlite
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def suite() -> Path:
             subprocess.run(
                 [
                     *(sys.executable, "-m", "pip", "download", f"langgraph=={release}"),
-                    *("--no-deps", "--no-binary", "langgraph", "--no-build-isolation", "--dest", str(CACHE)),
+                    *("--no-deps", "--no-binary", "langgraph", "--dest", str(CACHE)),
                 ],
                 check=True,
             )
@@ -68,7 +68,9 @@ def suite() -> Path:
                 tar.extractall(unpacked, filter="data")
             source = Path(unpacked, folder.name)
             with open(source / "tests/conftest.py", "a") as conftest:
-                conftest.write("\nfrom statekit_fixtures import async_checkpointer, sync_checkpointer  # noqa: E402, F811\n")
+                conftest.write(
+                    "\nfrom statekit_fixtures import async_checkpointer, sync_checkpointer  # noqa: E402, F811\n"
+                )
             try:
                 source.rename(folder)
             except OSError:
