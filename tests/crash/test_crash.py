@@ -1,9 +1,10 @@
-"""A run dies at each of its calls to the store in turn; what is left is whole, and the next process finishes the run."""
+"""A run dies at each of its calls to the store in turn; what is left is whole, and the next process finishes it."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -11,8 +12,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.records import Ref, Row, Write
+from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, Write
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.crash.faulty import Died, Faulty
 from tests.faces import config
@@ -87,36 +87,59 @@ def _check_whole(saver: StatekitSaver, thread: str, faulty: Faulty) -> None:
             assert channels == set().union(*(batch for batch in sent[id, task] if batch <= channels))
 
 
-@pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+BEFORE_OR_AFTER = pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+
+
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_run_that_dies_at_any_call_is_whole_and_finishes_later(store: Store, durability: str, acts: bool) -> None:
+    _die_at_every_call(
+        store, durability, lambda saver, number: _stand_before(saver, Faulty(saver.backend, number, acts))
+    )
+
+
+@BEFORE_OR_AFTER
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_run_that_dies_at_any_request_of_a_call_is_whole_too(
+    new_store: Callable[[str], Store], durability: str, acts: bool
+) -> None:
+    """Where one call is many requests, a process can die between them."""
+
+    def stand_before_driver(saver: StatekitSaver, number: int) -> tuple[Faulty, Faulty]:
+        bucket = saver.backend._bucket
+        bucket._driver = driver = Faulty(bucket._driver, number, acts)
+        return driver, _stand_before(saver, Faulty(saver.backend))[0]
+
+    _die_at_every_call(new_store("file"), durability, stand_before_driver)
+
+
+def _die_at_every_call(
+    store: Store, durability: str, doom: Callable[[StatekitSaver, int], tuple[Faulty, Faulty]]
+) -> None:
     with store.open() as survivor:
         expected = _run(survivor, "undisturbed", durability)
         assert expected["log"] == ["in", "first", "task 0", "task 1", "yes", "after"]
         for number in range(1, SAYS_NO):
             thread = f"dies at {number}"
             with store.open() as doomed:
-                faulty = _stand_before(doomed, number, acts)
+                dying, seen = doom(doomed, number)
                 try:
                     _run(doomed, thread, durability)
-                except Died:
-                    pass
                 except Exception as error:
-                    assert _caused_by_death(error), error
-            _check_whole(survivor, thread, faulty)
-            assert _run(survivor, thread, durability) == expected, f"call {number} of {faulty.begun[:number][-1:]}"
-            if not faulty.died:
+                    if not _caused_by_death(error):
+                        raise
+            _check_whole(survivor, thread, seen)
+            assert _run(survivor, thread, durability) == expected, f"call {number}, {dying.begun[number - 1 : number]}"
+            if not dying.died:
                 return
     raise AssertionError("the run has no end")
 
 
-def _stand_before(saver: StatekitSaver, fail_at: int, acts: bool) -> Faulty:
-    faulty = Faulty(saver.backend, fail_at, acts)
-    backend: Backend = faulty
-    saver.backend = backend
+def _stand_before(saver: StatekitSaver, faulty: Faulty) -> tuple[Faulty, Faulty]:
+    saver.backend = faulty
     for engine in (saver._sync, saver._async):
-        engine._backend = backend
-    return faulty
+        engine._backend = saver.backend
+    return faulty, faulty
 
 
 def _caused_by_death(error: BaseException | None) -> bool:
@@ -127,7 +150,7 @@ def _caused_by_death(error: BaseException | None) -> bool:
     return False
 
 
-@pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+@BEFORE_OR_AFTER
 def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Store, acts: bool) -> None:
     def values(saver: StatekitSaver, thread: str) -> Any:
         return _graph().compile(checkpointer=saver).get_state(config(thread)).values
@@ -137,17 +160,12 @@ def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Sto
             name = f"{number}"
             expected = _run(survivor, name, "sync")
             with store.open() as doomed:
-                faulty = _stand_before(doomed, number, acts)
-                for act in (
-                    lambda: doomed.copy_thread(name, f"{name} copy"),
-                    lambda: doomed.prune([name]),
-                    lambda: doomed.delete_for_runs(["never was"]),
-                    lambda: doomed.delete_thread(f"{name} copy"),
-                ):
-                    try:
-                        act()
-                    except Died:
-                        break
+                faulty, _ = _stand_before(doomed, Faulty(doomed.backend, number, acts))
+                with suppress(Died):
+                    doomed.copy_thread(name, f"{name} copy")
+                    doomed.prune([name])
+                    doomed.delete_for_runs(["never was"])
+                    doomed.delete_thread(f"{name} copy")
             copied = list(survivor.list(config(f"{name} copy")))
             assert not copied or values(survivor, f"{name} copy") == expected
             assert values(survivor, name) == expected
@@ -169,7 +187,6 @@ def test_a_repeat_of_any_verb_after_a_lost_reply_changes_nothing(store: Store) -
         row = Row(Ref("t", "", "1"), keys=(b"k" * 16,), body=b"body")
         later = Row(Ref("t", "", "2"), parent="1", body=b"body")
         batch = [Write("task", 0, "a", "", b"1"), Write("task", -1, "b", "", b"2")]
-        from langgraph_statekit.checkpoint.records import Change, Frame, Query
 
         def seen() -> Any:
             everything = backend.rows(Query("t")), backend.rows(Query("u")), backend.outline("t").rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
         with errors.open("w") as log, subprocess.Popen(command, stderr=log) as process:
 
             def reached() -> bool:
-                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None
+                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None  # noqa: B023
 
             wait_until(reached, f"{aim} items")
             process.kill()
@@ -52,7 +52,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
             assert max(noted) in (len(done) - 1, len(done))
     subprocess.run(command, check=True, timeout=120)
     noted = [int(line) for line in effects.read_text().splitlines()]
-    assert all(new - old in (0, 1) for old, new in itertools.pairwise(noted))
+    assert all(new - old in (0, 1) for old, new in pairwise(noted))
     assert len(noted) <= ITEMS + KILLS
     with durable_store.open() as saver:
         assert graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values["done"] == list(
@@ -67,12 +67,9 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SERVERS)
-def test_a_killed_server_keeps_what_it_acknowledged(name: str, request: pytest.FixtureRequest) -> None:
-    if name not in request.config.getoption("--stores").split(","):
-        pytest.skip(f"{name} is not among --stores")
-    with tempfile.TemporaryDirectory() as directory, SERVERS[name]() as server:
-        store = STORES[name](lambda _: server.url, Path(directory))
+def test_a_killed_server_keeps_what_it_acknowledged(served_name: str) -> None:
+    with tempfile.TemporaryDirectory() as directory, SERVERS[served_name]() as server:
+        store = STORES[served_name](lambda _: server.url, Path(directory))
         with open_saver(store.url, **store.options, retry_s=1.0) as saver:
             at: Any = config()
             for number in range(20):

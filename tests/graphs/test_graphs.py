@@ -76,7 +76,7 @@ def _fork(app: App) -> list[Any]:
 def _replay_question(app: App) -> list[Any]:
     app.run({"log": ["in"]}, config())
     app.run(Command(resume="first"), config())
-    start = app.history(config())[-1]
+    start = [each for each in app.history(config()) if each.next and each.metadata["step"] >= 0][-1]
     again = app.run(None, start.config)
     return [again.get("log"), app.run(Command(resume="second"), config()), app.seen(config())]
 

@@ -59,7 +59,7 @@ def suite() -> Path:
             subprocess.run(
                 [
                     *(sys.executable, "-m", "pip", "download", f"langgraph=={release}"),
-                    *("--no-deps", "--no-binary", "langgraph", "--no-build-isolation", "--dest", str(CACHE)),
+                    *("--no-deps", "--no-binary", "langgraph", "--dest", str(CACHE)),
                 ],
                 check=True,
             )

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,14 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 
 _PATH = Path(__file__).resolve().parents[1] / "stores_under_test.py"
 _SPEC = importlib.util.spec_from_file_location("stores_under_test", _PATH)
-assert _SPEC is not None and _SPEC.loader is not None
+assert _SPEC is not None
+assert _SPEC.loader is not None
 _stores = importlib.util.module_from_spec(_SPEC)
 sys.modules["stores_under_test"] = _stores
 _SPEC.loader.exec_module(_stores)
 
 
-def _new_store(directory: Path) -> _stores.Store:
+def _new_store(directory: Path) -> Any:
     return _stores.STORES[os.environ["STATEKIT_SUITE_STORE"]](
         lambda kind: os.environ[f"STATEKIT_TEST_{kind.upper()}_URL"], directory
     )
