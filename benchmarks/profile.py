@@ -1,14 +1,14 @@
-"""Where does the time of the chat go? Every millisecond, each thread that works is asked for its innermost layer."""
+"""Where does the time of the chat go? Self time of each layer under cProfile, with all calls on one thread."""
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from benchmarks.bench import Bench, Numbers
 from benchmarks.bench import run as in_mode
@@ -17,92 +17,100 @@ from benchmarks.state import chat, chat_graph, check_chat
 
 FULL = {"turns": 200}
 QUICK = {"turns": 6}
-MODES = ("sync",)
+MODES = ("async",)
 REPEATS = 1
 ONLY_OURS = True
-EVERY_S = 0.001
 
+_VALUES = ("serde.py", "exact.py", "messages.py", "message_kinds.py", "results.py")
 _LAYERS = (
-    ("/benchmarks/", "workload"),
     ("langgraph_statekit/checkpoint/backends/", "store"),
     ("langgraph_statekit/checkpoint/frames.py", "deltas"),
     ("langgraph_statekit/checkpoint/splice.py", "deltas"),
     ("langgraph_statekit/", "records"),
     ("langgraph/checkpoint/serde/", "values"),
     ("langgraph/checkpoint/memory/", "store"),
-    ("langchain_core/", "messages"),
     ("langgraph/graph/message.py", "messages"),
+    ("langchain_core/messages/", "messages"),
     ("pydantic/", "messages"),
     ("langgraph/", "graph"),
+    ("langchain_core/", "graph"),
     ("langsmith/", "graph"),
     ("redis/", "client"),
     ("psycopg", "client"),
+    ("asyncio/", "loop"),
+    ("concurrent/", "loop"),
+    ("selectors.py", "loop"),
 )
-_VALUES = ("serde.py", "exact.py", "messages.py", "results.py")
-_IDLE = ("threading.py", "queue.py", "selectors.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py")
+LAYERS = (*dict.fromkeys(layer for _, layer in _LAYERS), "other")
+
+_Function = tuple[str, int, str]
 
 
-def _place(frame: FrameType | None) -> tuple[str, str] | None:
-    """Return the innermost layer of a thread that works, and the function; None for one that waits for another."""
-    if frame is None or frame.f_code.co_filename.endswith(_IDLE):
-        return None
-    while frame is not None:
-        path = frame.f_code.co_filename.replace("\\", "/")
-        if "langgraph_statekit/checkpoint/" in path and path.endswith(_VALUES):
-            return "values", _name(frame)
-        for part, layer in _LAYERS:
-            if part in path:
-                return layer, _name(frame)
-        frame = frame.f_back
-    return None
+class Inline(BaseCheckpointSaver[Any]):
+    """Makes a saver's blocking calls where they are awaited, so that one thread does all the work."""
+
+    def __init__(self, saver: Any) -> None:
+        super().__init__(serde=saver.serde)
+        self.saver = saver
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.saver.get_tuple(config)
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        return self.saver.put(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        self.saver.put_writes(config, writes, task_id, task_path)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self.saver.get_next_version(current, channel)
+
+    def with_allowlist(self, extra_allowlist: Any) -> Inline:
+        return Inline(self.saver.with_allowlist(extra_allowlist))
 
 
-def _name(frame: FrameType) -> str:
-    code = frame.f_code
-    return f"{'/'.join(code.co_filename.split('/')[-2:])}:{code.co_qualname}"
+def _layer(function: _Function) -> str:
+    path = function[0].replace("\\", "/")
+    if "langgraph_statekit/checkpoint/" in path and path.endswith(_VALUES):
+        return "values"
+    return next((layer for part, layer in _LAYERS if part in path), "other")
 
 
-@contextmanager
-def sampling() -> Iterator[Counter[tuple[str, str]]]:
-    """Count samples by layer and function while the block runs."""
-    counts: Counter[tuple[str, str]] = Counter()
-    done = threading.Event()
-
-    def sample() -> None:
-        own = threading.get_ident()
-        while not done.wait(EVERY_S):
-            for thread, frame in sys._current_frames().items():
-                if thread != own and (place := _place(frame)):
-                    counts[place] += 1
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield counts
-    finally:
-        done.set()
-        thread.join()
+def by_layer(profile: cProfile.Profile) -> Counter[tuple[str, str]]:
+    """Return the self seconds of each function with its layer; what has no layer counts for its caller's."""
+    seconds: Counter[tuple[str, str]] = Counter()
+    stats: dict[_Function, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    for function, (_, _, own_s, _, callers) in stats.items():
+        name = f"{'/'.join(function[0].split('/')[-2:])}:{function[2]}"
+        if "epoll" in function[2] or "select" in function[2]:
+            continue  # the loop waits for a thread that runs a node
+        layer = _layer(function)
+        if layer != "other" or not callers:
+            seconds[layer, name] += own_s
+            continue
+        for caller, (_, _, part_s, _) in callers.items():
+            seconds[_layer(caller), name] += part_s
+    return seconds
 
 
-async def profiled(bench: Bench) -> tuple[float, Counter[tuple[str, str]]]:
-    """Run the chat and return its seconds of processor time and the samples."""
+async def profiled(bench: Bench) -> Counter[tuple[str, str]]:
+    """Run the chat and return the self seconds of its functions."""
     turns = bench.size["turns"]
+    profile = cProfile.Profile()
     async with bench.open() as saver:
-        app = chat_graph().compile(checkpointer=saver.saver)
-        with sampling() as counts:
-            started = time.process_time()
+        app = chat_graph().compile(checkpointer=Inline(saver.saver))
+        with profile:
             await chat(saver, app, range(turns))
-            cpu_s = time.process_time() - started
     await check_chat(bench, turns)
-    return cpu_s, counts
+    return by_layer(profile)
 
 
 async def run(bench: Bench) -> Numbers:
-    cpu_s, counts = await profiled(bench)
-    shares = dict.fromkeys(sorted({layer for _, layer in _LAYERS}), 0.0)
-    for (layer, _), count in counts.items():
-        shares[layer] += count / counts.total()
-    return {"cpu_s": cpu_s, **shares}
+    seconds = await profiled(bench)
+    found = dict.fromkeys(LAYERS, 0.0)
+    for (layer, _), own_s in seconds.items():
+        found[layer] += own_s
+    return {"profiled_s": seconds.total(), **{layer: own_s / seconds.total() for layer, own_s in found.items()}}
 
 
 def main(name: str) -> None:
@@ -112,13 +120,13 @@ def main(name: str) -> None:
     saver, stores = SAVERS[name], Stores()
     try:
         with stores.fresh(saver.store) as store:
-            bench = Bench(saver, store.url, "sync", FULL, lambda question: {}, thorough=False)
-            cpu_s, counts = in_mode("sync", profiled(bench))
+            bench = Bench(saver, store.url, "async", FULL, lambda question: {}, thorough=False)
+            seconds = in_mode("async", profiled(bench))
     finally:
         stores.close()
-    print(f"{cpu_s:.2f} s of processor time")
-    for (layer, function), count in counts.most_common(25):
-        print(f"{count / counts.total():6.1%}  {layer:<9} {function}")
+    print(f"{seconds.total():.2f} s under the profiler")
+    for (layer, function), own_s in seconds.most_common(25):
+        print(f"{own_s / seconds.total():6.1%}  {layer:<9} {function}")
 
 
 if __name__ == "__main__":

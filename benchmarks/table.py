@@ -210,13 +210,15 @@ def goals_table(results: Results) -> str:
 
 def profile_table(results: Results) -> str:
     """Return the shares of the layers in the time of the chat."""
-    found = {saver: modes["sync"] for saver, modes in results["summary"].get("profile", {}).items()}
-    layers = [*dict.fromkeys(name for numbers in found.values() for name in numbers if name not in ("cpu_s", "fails"))]
-    lines = [f"| saver | processor s | {' | '.join(layers)} |", "|---" * (len(layers) + 2) + "|"]
+    found = {saver: next(iter(modes.values())) for saver, modes in results["summary"].get("profile", {}).items()}
+    layers = [
+        *dict.fromkeys(name for numbers in found.values() for name in numbers if name not in ("profiled_s", "fails"))
+    ]
+    lines = [f"| saver | seconds | {' | '.join(layers)} |", "|---" * (len(layers) + 2) + "|"]
     for saver, numbers in found.items():
         if "fails" not in numbers:
             shares = " | ".join(f"{numbers[layer][0]:.0%}" for layer in layers)
-            lines.append(f"| {saver} | {_cell(numbers['cpu_s'][0])} | {shares} |")
+            lines.append(f"| {saver} | {_cell(numbers['profiled_s'][0])} | {shares} |")
     return _about(results) if results["quick"] or not found else "\n".join(lines)
 
 
