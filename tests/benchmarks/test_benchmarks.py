@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -81,12 +81,17 @@ def _losing(lose: Any) -> Any:
     def opened(url: str) -> Iterator[Any]:
         yield held
 
-    return replace(MEMORY, open_sync=opened)
+    @asynccontextmanager
+    async def opened_async(url: str) -> AsyncIterator[Any]:
+        yield held
+
+    return replace(MEMORY, open_sync=opened, open_async=opened_async)
 
 
 def _run_losing(name: str, lose: Any) -> None:
     workload = import_module(f"benchmarks.{name}")
-    run("sync", workload.run(Bench(_losing(lose), "", "sync", workload.QUICK, _no_store, thorough=False)))
+    mode = getattr(workload, "MODES", ("sync",))[0]
+    run(mode, workload.run(Bench(_losing(lose), "", mode, workload.QUICK, _no_store, thorough=False)))
 
 
 @pytest.mark.parametrize("name", WITHOUT_SERVERS)
