@@ -46,20 +46,23 @@ class Batcher(Generic[S, R]):
     Args:
         call: Takes a batch and returns for each item its result or its error; it may raise for all of them.
         most: Items of one batch at most.
+        lanes: Batches under way at most, so that a slow one does not hold up all others.
     """
 
-    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128) -> None:
+    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128, lanes: int = 2) -> None:
         self._call = call
         self._most = most
+        self._lanes = lanes
         self._lock = threading.Lock()
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
-        self._busy = False
+        self._busy = 0
 
     def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
         """Queue an item whose result goes to the future; True: the caller must see to it that `drain` runs."""
         with self._lock:
             self._queue.append((item, future))
-            lead, self._busy = not self._busy, True
+            lead = self._busy < self._lanes
+            self._busy += lead
             return lead
 
     def drain(self) -> None:
@@ -71,9 +74,9 @@ class Batcher(Generic[S, R]):
         """Run one batch; True says that more is waiting and somebody must go on."""
         with self._lock:
             batch, self._queue = self._queue[: self._most], self._queue[self._most :]
-            self._busy = bool(batch)
-        if not batch:
-            return False
+            if not batch:
+                self._busy = max(self._busy - 1, 0)  # an interrupted leader may have left already
+                return False
         results: Sequence[R | Exception] = [Unavailable("the saver was interrupted; save again")] * len(batch)
         try:
             results = self._call([item for item, _ in batch])
@@ -82,7 +85,8 @@ class Batcher(Generic[S, R]):
         finally:
             _hand_out([future for _, future in batch], results)
             with self._lock:
-                more = self._busy = bool(self._queue)
+                more = bool(self._queue)
+                self._busy -= not more
         return more
 
 

@@ -25,7 +25,7 @@ class Faulty:
         self._lock = threading.Lock()
         self.calls = 0
         self.begun: list[tuple[str, tuple[Any, ...]]] = []
-        self.done: list[tuple[str, tuple[Any, ...]]] = []
+        self.done: list[tuple[str, tuple[Any, ...], Any]] = []
 
     @property
     def died(self) -> bool:
@@ -46,7 +46,7 @@ class Faulty:
                 self.begun.append((name, args))
             if not self._fail_at or number < self._fail_at:
                 result = call(*args, **options)
-                self.done.append((name, args))
+                self.done.append((name, args, result))
                 return result
             if number == self._fail_at and self._acts:
                 call(*args, **options)

@@ -12,7 +12,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, Write
+from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.crash.faulty import Died, Faulty
 from tests.faces import config
@@ -66,16 +66,23 @@ def _check_whole(saver: StatekitSaver, thread: str, faulty: Faulty) -> None:
     app = _graph().compile(checkpointer=saver)
     found = {item.checkpoint["id"]: item for item in saver.list(config(thread))}
     sent: dict[tuple[str, str], list[set[str]]] = {}
-    for name, args in faulty.begun:
-        if name == "save_writes":
-            ref, writes = args
-            sent.setdefault((ref.id, writes[0].task), []).append({write.channel for write in writes})
-    for name, args in faulty.done:
-        if name == "save":
-            assert args[0].ref.id in found
-        if name == "save_writes" and args[0].id in found:
-            stored = {(task, channel) for task, channel, _ in found[args[0].id].pending_writes or []}
-            assert {(write.task, write.channel) for write in args[1]} <= stored
+    for each in (each for name, args in faulty.begun if name == "save" for each in args[0]):
+        if isinstance(each, SaveWrites):
+            batch = {write.channel for write in each.writes}
+            sent.setdefault((each.ref.id, each.writes[0].task), []).append(batch)
+    acknowledged = [
+        one
+        for name, args, results in faulty.done
+        if name == "save"
+        for one, result in zip(args[0], results, strict=True)
+        if result is True
+    ]
+    for one in acknowledged:
+        if isinstance(one, SaveRow):
+            assert one.row.ref.id in found
+        elif one.ref.id in found:
+            stored = {(task, channel) for task, channel, _ in found[one.ref.id].pending_writes or []}
+            assert {(write.task, write.channel) for write in one.writes} <= stored
     for id, item in found.items():
         assert item.parent_config is None or item.parent_config["configurable"]["checkpoint_id"] in found
         values = app.get_state(item.config).values
@@ -139,6 +146,7 @@ def _stand_before(saver: StatekitSaver, faulty: Faulty) -> tuple[Faulty, Faulty]
     saver.backend = faulty
     for engine in (saver._sync, saver._async):
         engine._backend = saver.backend
+        engine._saves._call = faulty.save
     return faulty, faulty
 
 

@@ -40,7 +40,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
         with errors.open("w") as log, subprocess.Popen(command, stderr=log) as process:
 
             def reached() -> bool:
-                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None  # noqa: B023
+                return len(effects.read_text().splitlines()) >= aim or process.poll() is not None
 
             wait_until(reached, f"{aim} items")
             process.kill()

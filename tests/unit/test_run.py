@@ -1,0 +1,157 @@
+"""Coroutines without a loop, batches, and repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from langgraph_statekit import StatekitError, Unavailable
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, retrying, run_sync
+
+
+class Gate:
+    """A call that notes its batches and waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.open = threading.Event()
+        self.entered = threading.Semaphore(0)
+
+    def __call__(self, items: Sequence[int]) -> Sequence[int | Exception]:
+        self.batches.append(list(items))
+        self.entered.release()
+        assert self.open.wait(10)
+        return [ValueError(f"{item}") if item < 0 else item * 10 for item in items]
+
+
+def test_a_coroutine_that_suspends_is_refused() -> None:
+    class Waits:
+        def __await__(self) -> Any:
+            yield
+
+    with pytest.raises(StatekitError, match="suspended"):
+        run_sync(Waits())
+
+
+async def test_what_waits_together_is_one_call_and_a_bad_item_fails_alone() -> None:
+    gate, pool = Gate(), Threads(4)
+    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    first = asyncio.create_task(pool.batched(batcher, 1))
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    others = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, -3, 4)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await asyncio.gather(first, *others, return_exceptions=True) == [10, 20, others[1].exception(), 40]
+    assert isinstance(others[1].exception(), ValueError)
+    assert gate.batches == [[1], [2, -3, 4]]
+    assert batcher._busy == 0
+    pool.close()
+
+
+def test_a_call_that_finds_nothing_under_way_runs_at_once_in_its_own_thread() -> None:
+    seen: list[int] = []
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        seen.append(threading.get_ident())
+        return items
+
+    pool = Threads(2)
+    batcher: Batcher[int, int] = Batcher(call)
+    assert run_sync(Blocking(pool).batched(batcher, 7)) == 7
+    assert seen == [threading.get_ident()]
+    assert pool._pool is None
+
+
+def test_threads_share_calls_and_nobody_is_left_waiting() -> None:
+    calls: list[int] = []
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        calls.append(len(items))
+        return [item + 1 for item in items]
+
+    pool = Threads(4)
+    batcher: Batcher[int, int] = Batcher(call)
+    results: list[int] = []
+
+    def work(start: int) -> None:
+        results.extend(run_sync(Blocking(pool).batched(batcher, start + n)) for n in range(200))
+
+    workers = [threading.Thread(target=work, args=(n * 1000,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(30)
+    assert sorted(results) == sorted(n * 1000 + k + 1 for n in range(8) for k in range(200))
+    assert sum(calls) == 1600
+    pool.close()
+    assert batcher._busy == 0
+
+
+def test_an_interrupt_reaches_its_caller_and_others_are_served() -> None:
+    first = True
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        nonlocal first
+        if first:
+            first = False
+            batcher.add(5, late)
+            raise KeyboardInterrupt
+        return items
+
+    pool = Threads(1)
+    late: Future[int] = Future()
+    batcher: Batcher[int, int] = Batcher(call, lanes=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(Blocking(pool).batched(batcher, 1))
+    assert late.result(10) == 5
+    pool.close()
+    assert batcher._busy == 0
+
+
+def fails(times: int, error: type[Exception] = ConnectionError) -> Any:
+    left = [times]
+
+    def call() -> str:
+        if left[0]:
+            left[0] -= 1
+            raise error("broken")
+        return "done"
+
+    return call
+
+
+def test_a_broken_call_is_repeated_at_once_and_then_with_growing_pauses() -> None:
+    now, pauses = [0.0], []
+
+    def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        now[0] += pause_s
+
+    assert retrying(fails(1), (ConnectionError,), 5, "it", clock=lambda: now[0], sleep=sleep) == "done"
+    assert pauses == []
+    assert retrying(fails(6), (ConnectionError,), 5, "it", clock=lambda: now[0], sleep=sleep) == "done"
+    assert len(pauses) == 5
+    assert pauses[-1] > pauses[0]
+
+
+@pytest.mark.parametrize("retry_s", [0, 1.0])
+def test_what_stays_broken_is_unavailable_with_the_drivers_error_as_cause(retry_s: float) -> None:
+    now = [0.0]
+
+    def sleep(pause_s: float) -> None:
+        now[0] += pause_s
+
+    with pytest.raises(Unavailable, match="did not answer within retry_s") as caught:
+        retrying(fails(10**6), (ConnectionError,), retry_s, "the store", clock=lambda: now[0], sleep=sleep)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert now[0] <= retry_s
+
+
+def test_an_error_that_a_repeat_cannot_mend_is_raised_at_once() -> None:
+    with pytest.raises(TypeError):
+        retrying(fails(1, TypeError), (ConnectionError,), 5, "it")
