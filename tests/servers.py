@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 START_S = 60.0
 S3_KEY, S3_SECRET, S3_BUCKET = "statekit", "statekit-secret", "statekit"
@@ -67,7 +67,9 @@ class Server:
         stop_signal: int = signal.SIGTERM,
     ) -> None:
         self.name, self.url = name, url
-        self._argv, self._ready, self._dir = list(argv), ready, directory
+        # Where the system offers it, the server ends with us even when we are killed.
+        tied = [*setpriv, "--pdeathsig", "KILL"] if (setpriv := _on_path("setpriv")) else []
+        self._argv, self._ready, self._dir = [*tied, *argv], ready, directory
         self._env, self._user, self._stop_signal = env, user, stop_signal
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -329,12 +331,28 @@ class Servers:
         """Return the URL of the `redis`, `postgres` or `s3` server."""
         if kind not in self._urls:
             known = os.environ.get(f"STATEKIT_TEST_{kind.upper()}_URL")
-            self._urls[kind] = known or self._stack.enter_context(_STARTERS[kind]()).url
+            self._urls[kind] = _of_worker(kind, known) if known else self._stack.enter_context(_STARTERS[kind]()).url
         return self._urls[kind]
 
     def close(self) -> None:
         """Stop the private ones."""
         self._stack.close()
+
+
+def _of_worker(kind: str, url: str) -> str:
+    """Give each parallel test process a database of its own, since tests cut all connections to theirs."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    parts = urlsplit(url)
+    if not worker or kind == "s3":
+        return url
+    if kind == "redis":
+        return urlunsplit(parts._replace(path=f"/{1 + int(worker)}"))
+    import psycopg
+
+    name = f"statekit_gw{worker}"
+    with psycopg.connect(url, autocommit=True) as db, suppress(psycopg.errors.DuplicateDatabase):
+        db.execute(f"CREATE DATABASE {name}")
+    return urlunsplit(parts._replace(path=f"/{name}"))
 
 
 _STARTERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {

@@ -40,7 +40,7 @@ class Store:
         raise NotImplementedError
 
     def break_connections(self) -> None:
-        """Cut every open connection to the store."""
+        """Cut every open connection to the store's database."""
 
     def clean(self) -> None:
         """Remove what does not go with its directory."""
@@ -86,7 +86,10 @@ class RedisStore(Store):
 
     def break_connections(self) -> None:
         with self._client() as client:
-            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            own = client.client_info()
+            for each in client.client_list():
+                if each["db"] == str(own["db"]) and each["id"] != str(own["id"]):
+                    client.client_kill_filter(_id=each["id"])
 
     def clean(self) -> None:
         with self._client() as client:

@@ -69,7 +69,7 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
     if unknown := [key for key in options if key not in known]:
         raise Misuse(f"{name} has no option {', '.join(map(repr, unknown))}; it takes {', '.join(sorted(known))}")
     # urlunsplit would turn sqlite:///x into sqlite:/x, so only the query is exchanged.
-    bare = url.partition("?")[0] if parts.query else url
+    bare = url.partition("?")[0]
     opened: StatekitSaver = saver.from_url(f"{bare}?{urlencode(kept)}" if kept else bare, **{**read, **options})
     return opened
 

@@ -44,6 +44,10 @@ def test_options_stand_in_the_query_and_arguments_win(tmp_path: Path) -> None:
         assert saver._threads._workers == 3
 
 
+def test_an_empty_query_is_none(tmp_path: Path) -> None:
+    assert isinstance(open_saver(f"sqlite:///{tmp_path}/x.db?"), SqliteSaver)
+
+
 def test_a_password_in_a_wrong_url_is_not_repeated() -> None:
     with pytest.raises(Misuse) as caught:
         open_saver("mysql://user:hush@host/db?password=hush")

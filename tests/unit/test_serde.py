@@ -285,7 +285,8 @@ def test_another_time_zone_class_becomes_a_fixed_offset() -> None:
 def test_any_plain_value_comes_back_and_langgraph_reads_the_same(value: Any) -> None:
     back = again(value)
     assert lost(value, back) is None
-    assert lost(back, again(value, LANGGRAPHS)) is None
+    # Only a whole list of messages has a form of our own, so inside a dict LangGraph reads it too.
+    assert lost({"v": back}, again({"v": value}, LANGGRAPHS)) is None
     assert lost(again(back), back) is None
 
 
