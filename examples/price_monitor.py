@@ -207,7 +207,7 @@ def run(options: argparse.Namespace, stop: Stop) -> int:
         new = before.created_at is None
         if not new:
             check_resume(before.values, items, prices, options.thread)
-            if not before.next:
+            if not before.tasks:  # `next` leaves out tasks whose writes are stored, though their step is not done
                 print(f"thread {options.thread!r} is finished, nothing to do")
                 summarize(before.values, items)
                 return 0

@@ -48,6 +48,23 @@ price_monitor.main(sys.argv[3:])
 """
 
 
+KILL_AFTER_WRITES = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import price_monitor
+from langgraph_statekit import StatekitSaver
+left, put_writes = int(sys.argv[2]), StatekitSaver.put_writes
+def counted(self, config, writes, task_id, task_path=""):
+    global left
+    put_writes(self, config, writes, task_id, task_path)
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+StatekitSaver.put_writes = counted
+price_monitor.main(sys.argv[3:])
+"""
+
+
 Outcome = tuple[list[tuple[str, int, int]], dict[str, Any]]
 """Price changes and report of a run."""
 
@@ -190,6 +207,14 @@ def test_a_kill_between_a_change_and_its_checkpoint_changes_the_price_once(
     job.finish()
     assert job.outcome() == undisturbed
     assert job.states()[-1]["repeats"] == 3
+
+
+def test_a_kill_between_a_steps_writes_and_its_checkpoint_ends_nothing(job: Job, undisturbed: Outcome) -> None:
+    for nth in (1, 2, 3, 4, 5, 50):
+        command = [sys.executable, "-c", KILL_AFTER_WRITES, str(EXAMPLES), str(nth), *job.options()]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    job.finish()
+    assert job.outcome() == undisturbed
 
 
 @pytest.mark.parametrize("provider", ["strict", "plain"])
