@@ -54,9 +54,6 @@ class Engine:
         await self._io(self._backend.setup)
         self._ready = True
 
-    async def close(self) -> None:
-        await self._io(self._backend.close)
-
     async def _store(self) -> Backend:
         if not self._ready:
             await self.setup()

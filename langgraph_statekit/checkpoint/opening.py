@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Misuse
@@ -30,7 +28,6 @@ SAVERS: Final = {
 }
 """URL scheme to module and class."""
 _EXTRAS: Final = {"redis": "redis", "postgres": "postgres", "objects": "s3"}
-_READERS: Final = {"int": int, "float": float, "str": str}
 
 
 def open_saver(url: str, **options: Any) -> StatekitSaver:
@@ -57,35 +54,5 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
         raise Misuse(
             f"{scheme}:// needs {error.name!r}: pip install 'langgraph-statekit[{_EXTRAS[module]}]'"
         ) from error
-    known = _option_names(saver)
-    parts = urlsplit(url)
-    kept: list[tuple[str, str]] = []
-    read: dict[str, Any] = {}
-    for key, text in parse_qsl(parts.query, keep_blank_values=True):
-        if key in known and known[key] in _READERS:
-            read[key] = _read(key, text, known[key])
-        else:
-            kept.append((key, text))
-    if unknown := [key for key in options if key not in known]:
-        raise Misuse(f"{name} has no option {', '.join(map(repr, unknown))}; it takes {', '.join(sorted(known))}")
-    # urlunsplit would turn sqlite:///x into sqlite:/x, so only the query is exchanged.
-    bare = url.partition("?")[0]
-    opened: StatekitSaver = saver.from_url(f"{bare}?{urlencode(kept)}" if kept else bare, **{**read, **options})
+    opened: StatekitSaver = saver.from_url(url, **options)
     return opened
-
-
-def _option_names(saver: type[StatekitSaver]) -> dict[str, str]:
-    """Return the keyword options of a saver and the name of the type of each."""
-    return {
-        name: str(option.annotation).removesuffix(" | None")
-        for source in (StatekitSaver.__init__, saver.__init__, saver.from_url)  # type: ignore[attr-defined]
-        for name, option in inspect.signature(source).parameters.items()
-        if option.kind is option.KEYWORD_ONLY
-    }
-
-
-def _read(key: str, text: str, kind: str) -> Any:
-    try:
-        return _READERS[kind](text)
-    except ValueError as error:
-        raise Misuse(f"the option {key}={text!r} in the URL is no {kind}") from error

@@ -155,7 +155,7 @@ class Outline:
     frames: Mapping[bytes, Frame]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A set of removals that `Backend.apply` makes as one step.
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
-from langgraph_statekit.errors import StatekitError, Unavailable
+from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -40,6 +40,11 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     raise StatekitError("the engine suspended under the blocking runtime")
 
 
+async def aside(call: Callable[[], None]) -> None:
+    """Make a blocking call in a thread of its own, so that the event loop goes on."""
+    await asyncio.to_thread(call)
+
+
 class Batcher(Generic[S, R]):
     """Groups calls that wait at the same time into one; a call that finds nothing under way waits for no company.
 
@@ -53,12 +58,18 @@ class Batcher(Generic[S, R]):
         self._call = call
         self._most = most
         self._lanes = lanes
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
         self._busy = 0
 
     def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
         """Queue an item whose result goes to the future; True: the caller must see to it that `drain` runs."""
+        if self._pid != os.getpid():  # what the parent had under way is the parent's
+            self._start()
         with self._lock:
             self._queue.append((item, future))
             lead = self._busy < self._lanes
@@ -158,10 +169,15 @@ class Threads:
     """
 
     def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise Misuse(f"workers must be at least 1, not {workers}")
         self._workers = workers
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._pid = 0
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return await asyncio.shield(asyncio.wrap_future(self.start(verb, *args)))
@@ -174,10 +190,11 @@ class Threads:
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""
+        if self._pid != os.getpid():  # threads do not survive a fork
+            self._start()
         with self._lock:
-            if self._pool is None or self._pid != os.getpid():  # threads do not survive a fork
+            if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="statekit")
-                self._pid = os.getpid()
             return self._pool.submit(verb, *args)
 
     def close(self) -> None:

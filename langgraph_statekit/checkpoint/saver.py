@@ -23,7 +23,7 @@ from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Save
-from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, run_sync
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 
 
@@ -64,7 +64,13 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         return Codec(self.serde, self._secret_keys)
 
     def setup(self) -> None:
-        """Create what the store needs; runs by itself on first use and may be repeated by any number of workers."""
+        """Create what the store needs; runs by itself on first use and may be repeated by any number of workers.
+
+        Raises:
+            SchemaTooNew: A later release made the store; upgrade this one.
+            Misuse: The store does not let this user create what it needs; the message names the right.
+            Unavailable: The store did not answer; call again.
+        """
         run_sync(self._sync.setup())
 
     async def asetup(self) -> None:
@@ -78,8 +84,7 @@ class StatekitSaver(BaseCheckpointSaver[str]):
 
     async def aclose(self) -> None:
         """Async version of `close`."""
-        await self._async.close()
-        self._threads.close()
+        await aside(self.close)
 
     def __enter__(self) -> Self:
         self.setup()
@@ -100,7 +105,19 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         await self.aclose()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint of `config`, or the latest of its namespace; None if there is none."""
+        """Return the checkpoint of `config`, or the latest of its namespace; None if there is none.
+
+        Every object in it is new. `parent_config` is None for a root and where retention removed all ancestors.
+
+        Args:
+            config: Thread; namespace (`""`, the root, by default); checkpoint id, or none for the latest.
+
+        Raises:
+            Misuse: The config names no thread.
+            Corrupt: Stored bytes fail their checksum; the message names the channel.
+            SchemaTooNew: A later release wrote the checkpoint; upgrade this one.
+            Unavailable: The store did not answer; call again.
+        """
         return run_sync(self._sync.get_tuple(self._codec, config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -122,6 +139,12 @@ class StatekitSaver(BaseCheckpointSaver[str]):
             filter: Metadata keys and the exact values that they must have; None also matches a missing key.
             before: Only checkpoints older than this one.
             limit: At most so many; None for all, 0 or less for none.
+
+        Raises:
+            Misuse: The config names no thread.
+            Corrupt: Stored bytes fail their checksum; the message names the channel.
+            SchemaTooNew: A later release wrote a checkpoint; upgrade this one.
+            Unavailable: The store did not answer; list again with `before` the last one.
         """
         items = self._sync.list(self._codec, config, filter, before, limit)
         try:
@@ -159,9 +182,20 @@ class StatekitSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint with the values of `new_versions`, all or nothing, and return its config.
 
+        Durable when it returns. Values are serialized before anything is sent. The same id again replaces the content
+        and keeps the place in the thread's order.
+
+        Args:
+            config: Thread and namespace; its checkpoint id is the parent, none for a root.
+            checkpoint: The checkpoint with its `channel_values`.
+            metadata: Stored with the plain values of `config`; keys that look like credentials are left out.
+            new_versions: Channels whose values are new; the others are stored already.
+
         Raises:
-            DataError: A value cannot be stored; nothing was written.
+            DataError: A value cannot be stored; the message names channel, path, type and remedy. Nothing was written.
+            Misuse: The config names no thread.
             Unavailable: The store did not answer; call again.
+            Conflict: Other writers of an object store kept getting in first; call again.
         """
         return run_sync(self._sync.put(self._codec, config, checkpoint, metadata, new_versions))
 
@@ -180,8 +214,17 @@ class StatekitSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store the writes of a task, all or nothing; the checkpoint need not be stored yet.
 
+        Of a write that is stored already, the first stays; errors, interrupts, resumes and schedules are replaced.
+
+        Args:
+            config: Thread, namespace and id of the checkpoint.
+            writes: Channel and value of each write.
+            task_id: The task that wrote.
+            task_path: Its place in the step; reads are sorted by it.
+
         Raises:
-            DataError: A value cannot be stored; nothing was written.
+            DataError: A value cannot be stored; the message names channel, path, type and remedy. Nothing was written.
+            Misuse: The config names no thread or no checkpoint.
             Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.put_writes(self._codec, config, writes, task_id, task_path))
@@ -193,7 +236,14 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         await self._async.put_writes(self._codec, config, writes, task_id, task_path)
 
     def delete_thread(self, thread_id: str) -> None:
-        """Remove every checkpoint, value and write of a thread; no error if there is none."""
+        """Remove every checkpoint, value and write of a thread; no error if there is none.
+
+        Args:
+            thread_id: The thread.
+
+        Raises:
+            Unavailable: The store did not answer; call again.
+        """
         run_sync(self._sync.delete_thread(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -201,7 +251,19 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         await self._async.delete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints whose `metadata["run_id"]` is given, in all threads; what later ones need stays."""
+        """Remove the checkpoints whose `metadata["run_id"]` is given, in all threads; what later ones need stays.
+
+        Each thread changes in one step. Threads are looked up by run on all stores but object stores, which are read
+        thread by thread.
+
+        Args:
+            run_ids: Runs; unknown ones are passed over.
+
+        Raises:
+            Misuse: One string was passed in place of a sequence.
+            Conflict: A thread kept changing meanwhile; call again.
+            Unavailable: The store did not answer; call again.
+        """
         run_sync(self._sync.delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -211,8 +273,15 @@ class StatekitSaver(BaseCheckpointSaver[str]):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread, history, writes and all namespaces, to a thread that has no checkpoints.
 
+        The copy is independent of its source. A source that does not exist copies nothing.
+
+        Args:
+            source_thread_id: The thread to copy.
+            target_thread_id: The thread to make.
+
         Raises:
-            Misuse: The target has checkpoints; nothing was changed.
+            Misuse: The target has checkpoints; nothing was changed. Delete it first, or copy to another id.
+            Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.copy_thread(source_thread_id, target_thread_id))
 
@@ -229,7 +298,9 @@ class StatekitSaver(BaseCheckpointSaver[str]):
                 of sight, what its delta channels need; `"delete"` removes the threads.
 
         Raises:
+            Misuse: The strategy is unknown, or one string was passed in place of a sequence.
             Conflict: A thread kept changing meanwhile; call again.
+            Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.prune(thread_ids, strategy))
 
@@ -240,7 +311,21 @@ class StatekitSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return, for each channel, its writes since the nearest stored value, and that value as seed."""
+        """Return, for each channel, its writes since the nearest stored value, and that value as seed.
+
+        Two requests whatever the thread's length; the size of the reply grows with it.
+
+        Args:
+            config: The checkpoint to rebuild; its own writes do not count.
+            channels: Channel names.
+
+        Raises:
+            Misuse: The config names no thread.
+            Corrupt: Stored bytes fail their checksum; the message names the channel.
+            Unavailable: The store did not answer; call again.
+
+        Source: `BaseCheckpointSaver.get_delta_channel_history` (langgraph-checkpoint 4.3), a beta of LangGraph.
+        """
         return run_sync(self._sync.get_delta_channel_history(self._codec, config, channels))
 
     async def aget_delta_channel_history(
@@ -250,6 +335,11 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         return await self._async.get_delta_channel_history(self._codec, config, channels)
 
     def get_next_version(self, current: str | int | float | None, channel: None) -> str:
-        """Return a version that sorts after `current` and is unique across forks."""
+        """Return a version that sorts after `current` and is unique across forks.
+
+        Args:
+            current: The version before, also one that another saver made; None for none.
+            channel: Not used.
+        """
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():016}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from langgraph_statekit import StatekitError, Unavailable
+from langgraph_statekit import Misuse, StatekitError, Unavailable
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, retrying, run_sync
 
 
@@ -49,8 +52,8 @@ async def test_what_waits_together_is_one_call_and_a_bad_item_fails_alone() -> N
     assert await asyncio.gather(first, *others, return_exceptions=True) == [10, 20, others[1].exception(), 40]
     assert isinstance(others[1].exception(), ValueError)
     assert gate.batches == [[1], [2, -3, 4]]
-    assert batcher._busy == 0
     pool.close()
+    assert batcher._busy == 0
 
 
 def test_a_call_that_finds_nothing_under_way_runs_at_once_in_its_own_thread() -> None:
@@ -155,3 +158,27 @@ def test_what_stays_broken_is_unavailable_with_the_drivers_error_as_cause(retry_
 def test_an_error_that_a_repeat_cannot_mend_is_raised_at_once() -> None:
     with pytest.raises(TypeError):
         retrying(fails(1, TypeError), (ConnectionError,), 5, "it")
+
+
+def test_a_child_of_a_fork_saves_though_its_parent_was_busy() -> None:
+    gate = Gate()
+    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    pool = Threads(1)
+    busy = threading.Thread(target=lambda: run_sync(Blocking(pool).batched(batcher, 1)))
+    busy.start()
+    assert gate.entered.acquire(timeout=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        gate.open.set()
+        os._exit(0 if run_sync(Blocking(pool).batched(batcher, 2)) == 20 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    gate.open.set()
+    busy.join(10)
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(Misuse, match="at least 1"):
+        Threads(0)

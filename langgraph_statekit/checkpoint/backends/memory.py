@@ -24,6 +24,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse
 
 
@@ -208,8 +209,10 @@ class MemoryStoreSaver(StatekitSaver):
         super().__init__(MemoryBackend(), **options)
 
     @classmethod
+    @query_options
     def from_url(cls, url: str, **options: Any) -> Self:
         """Open `memory://`."""
+        refuse_query(cls, url)
         if url != "memory://":
             raise Misuse(f"{url!r}: a store in memory has no name and no settings: use memory://")
         return cls(**options)

@@ -15,7 +15,6 @@ from importlib.resources import files
 from typing import Any, Final, LiteralString, Self, TypeVar
 
 import psycopg
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg import errors as pg
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.sql import SQL, Identifier
@@ -28,7 +27,6 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -48,6 +46,7 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.urls import query_options
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
@@ -357,38 +356,31 @@ class PostgresSaver(StatekitSaver):
             connections. What is given stays the caller's to close.
         schema: Schema of the tables; created on first use.
         retry_s: Seconds for which a call is repeated after the server was lost.
-        serde: Serializer of values and metadata; None for `StatekitSerializer`.
-        secret_keys: Keys that are never stored in metadata, in lower case with `_`.
-        workers: Threads that serve async callers.
+        options: As in `StatekitSaver`.
+
+    Raises:
+        Misuse: What is given is no pool or connection, or the schema's name cannot be used.
     """
 
     def __init__(
-        self,
-        pool_or_connection: Client,
-        *,
-        schema: str = "statekit",
-        retry_s: float = 10.0,
-        serde: SerializerProtocol | None = None,
-        secret_keys: Collection[str] = SECRET_KEYS,
-        workers: int = 8,
+        self, pool_or_connection: Client, *, schema: str = "statekit", retry_s: float = 10.0, **options: Any
     ) -> None:
-        super().__init__(
-            PostgresBackend(pool_or_connection, schema=schema, retry_s=retry_s),
-            serde=serde,
-            secret_keys=secret_keys,
-            workers=workers,
-        )
+        super().__init__(PostgresBackend(pool_or_connection, schema=schema, retry_s=retry_s), **options)
 
     @classmethod
-    def from_url(cls, url: str, *, min_size: int = 1, max_size: int = 10, **options: Any) -> Self:
+    @query_options
+    def from_url(cls, url: str, *, min_size: int = 1, max_size: int = 10, wait_s: float = 30.0, **options: Any) -> Self:
         """Return a saver with connections of its own, which `close` or the end of `with` closes.
 
         Args:
-            url: `postgresql://...` or a conninfo string.
+            url: `postgresql://...` or a conninfo string. Options may stand in a URL's query; what is none goes to
+                libpq.
             min_size: Connections that stay open while they are not used; others are closed after five minutes.
             max_size: At most so many connections; further callers wait.
-            **options: As for the constructor.
-        """
-        return cls(Connections(url, min_size=min_size, max_size=max_size), **options)
+            wait_s: Seconds that a caller waits for a connection before `Unavailable`.
+            options: As in the class.
 
-    from_conn_string = from_url
+        Raises:
+            Misuse: The URL cannot be read, or an option is unknown.
+        """
+        return cls(Connections(url, min_size=min_size, max_size=max_size, wait_s=wait_s), **options)

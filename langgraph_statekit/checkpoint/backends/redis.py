@@ -14,7 +14,6 @@ from importlib.resources import files
 from os import urandom
 from typing import Any, Final, Self, TypeVar
 
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from redis import exceptions as failures
 from redis.cluster import RedisCluster
 
@@ -39,7 +38,6 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_rows,
     unpack_writes,
 )
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -53,6 +51,7 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.urls import query_options
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
@@ -107,7 +106,11 @@ class RedisBackend:
         if isinstance(client, Client):
             self._client = require_bytes(client)
         else:
-            self._open = lender(client) if isinstance(client, AsyncClient) else client
+            if isinstance(client, AsyncClient):
+                client = lender(client)
+            if not callable(client):
+                raise Misuse(f"a client of redis-py is needed, not {type(client).__name__}; for a URL use from_url")
+            self._open = client
 
     def setup(self) -> None:
         """Nothing to create."""
@@ -318,16 +321,16 @@ class RedisSaver(StatekitSaver):
     """A checkpointer on Redis 7.0 or later, or Valkey.
 
     Args:
-        client: A sync client (single, Sentinel or cluster); an asyncio client, whose settings the saver uses
-            for connections of its own; or a function that opens a sync client, which the saver closes.
+        client: A sync client (single, Sentinel or cluster), which keeps its own retries: make it with
+            `Retry(NoBackoff(), 0)`, or its re-sends come before those of `retry_s`. Or an asyncio client, whose
+            settings the saver uses for connections of its own. Or a function that opens a sync client, which the
+            saver closes.
         prefix: Start of the name of every key; followed by a colon.
         retry_s: Seconds during which a call is repeated that the network or a failover broke.
-        serde: Serializer of values and metadata; None for `StatekitSerializer`.
-        secret_keys: Keys that are never stored in metadata, in lower case with `_`.
-        workers: Threads that serve async callers.
+        options: As in `StatekitSaver`.
 
     Raises:
-        Misuse: The client decodes responses, or the prefix has a brace in it.
+        Misuse: The client is none of these, or decodes responses, or the prefix has a brace in it.
     """
 
     def __init__(
@@ -336,14 +339,12 @@ class RedisSaver(StatekitSaver):
         *,
         prefix: str = "statekit",
         retry_s: float = 10.0,
-        serde: SerializerProtocol | None = None,
-        secret_keys: Collection[str] = SECRET_KEYS,
-        workers: int = 8,
+        **options: Any,
     ) -> None:
-        backend = RedisBackend(client, prefix=prefix, retry_s=retry_s)
-        super().__init__(backend, serde=serde, secret_keys=secret_keys, workers=workers)
+        super().__init__(RedisBackend(client, prefix=prefix, retry_s=retry_s), **options)
 
     @classmethod
+    @query_options
     def from_url(
         cls,
         url: str,
@@ -351,28 +352,21 @@ class RedisSaver(StatekitSaver):
         max_connections: int = 16,
         connect_timeout_s: float = 5.0,
         socket_timeout_s: float = 10.0,
-        prefix: str = "statekit",
-        retry_s: float = 10.0,
-        serde: SerializerProtocol | None = None,
-        secret_keys: Collection[str] = SECRET_KEYS,
-        workers: int = 8,
+        **options: Any,
     ) -> Self:
         """Return a saver with connections of its own, opened on first use.
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+cluster://host:port`, or
-                `redis+sentinel://host:port[,host:port]/service[/db]`; `rediss+...` for TLS.
-            max_connections: At most so many connections (to each node of a cluster); callers wait for one.
+                `redis+sentinel://host:port[,host:port]/service[/db]`; `rediss+...` for TLS. Options may stand in its
+                query; what is none goes to redis-py.
+            max_connections: At most so many connections (to each node of a cluster); callers wait for one, as long as
+                both timeouts together.
             connect_timeout_s: Seconds to open a connection.
             socket_timeout_s: Seconds to wait for a reply.
-            prefix: As for the class.
-            retry_s: As for the class.
-            serde: As for the class.
-            secret_keys: As for the class.
-            workers: As for the class.
+            options: As in the class.
 
         Raises:
-            Misuse: The URL is none of these.
+            Misuse: The URL is none of these, or an option is unknown.
         """
-        open_client = opener(url, max_connections, connect_timeout_s, socket_timeout_s)
-        return cls(open_client, prefix=prefix, retry_s=retry_s, serde=serde, secret_keys=secret_keys, workers=workers)
+        return cls(opener(url, max_connections, connect_timeout_s, socket_timeout_s), **options)

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 from redis import asyncio as aredis
@@ -27,6 +27,10 @@ _LENT: Final = frozenset(
         *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
         *("protocol", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_keepalive_options"),
     )
+)
+_SETTINGS: Final = (
+    *("db", "username", "password", "client_name", "protocol", "health_check_interval", "timeout"),
+    *("socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_read_size"),
 )
 _SENTINEL_PORT: Final = 26379
 
@@ -65,6 +69,7 @@ def opener(
     tls, kind = urlsplit(url).scheme.startswith("rediss"), urlsplit(url).scheme.partition("+")[2]
     plain = f"redis{'s' * tls}://{url.partition('://')[2]}" if kind else url
     try:
+        _check_settings(urlsplit(plain).query, () if kind == "sentinel" else _SETTINGS)
         if kind == "sentinel":
             nodes, service, db, login = _sentinel_parts(url)
             return lambda: _sentinel(nodes, service, {}, {"db": db, "ssl": tls, **login, **options})
@@ -77,6 +82,12 @@ def opener(
         raise Misuse(f"unknown kind of Redis {kind!r}: use redis+cluster:// or redis+sentinel://")
     pool = redis.BlockingConnectionPool
     return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
+
+
+def _check_settings(query: str, known: Sequence[str]) -> None:
+    names = [key for key, _ in parse_qsl(query, keep_blank_values=True)]
+    if unknown := [name for name in names if name not in known and not (known and name.startswith("ssl_"))]:
+        raise ValueError(f"unknown setting {', '.join(map(repr, unknown))}")
 
 
 def lender(client: AsyncClient) -> Callable[[], Client]:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -35,6 +36,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, Unavailable
 
 FORMAT: Final = 1
@@ -481,11 +483,19 @@ class SqliteSaver(StatekitSaver):
         super().__init__(SqliteBackend(path, lock_wait_s=lock_wait_s), **options)
 
     @classmethod
+    @query_options
     def from_url(cls, url: str, **options: Any) -> Self:
-        """Open `sqlite:///relative/path.db` or `sqlite:////absolute/path.db`."""
+        """Open `sqlite:///relative/path.db` or `sqlite:////absolute/path.db`.
+
+        Args:
+            url: The file, with `%20` and the like undone. Options may stand in its query.
+            options: As in the class.
+
+        Raises:
+            Misuse: The URL names no file, or an option is unknown.
+        """
+        refuse_query(cls, url)
         scheme, _, path = url.partition(":///")
         if scheme != "sqlite" or not path:
             raise Misuse(f"{url!r} names no SQLite file: use sqlite:///name.db or sqlite:////absolute/name.db")
-        if "?" in path:
-            raise Misuse(f"{url!r}: unknown option {path.partition('?')[2]!r}; SqliteSaver takes lock_wait_s")
-        return cls(path, **options)
+        return cls(unquote(path), **options)

@@ -47,6 +47,8 @@ class ObstoreDriver(Driver):
                 f"{type(store).__name__} cannot replace an object on condition: "
                 "use ObjectStoreSaver.from_url('file:///dir') for files"
             )
+        if not isinstance(store, stores.S3Store | stores.GCSStore | stores.AzureStore | stores.MemoryStore):
+            raise Misuse(f"a store of obstore is needed, not {type(store).__name__}; for a URL use from_url")
         self.name = type(store).__name__
         self._store = store
         self._pid = os.getpid()
@@ -136,7 +138,7 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
             kinds[scheme](bucket, client_options=options, retry_config=config.pop("retry_config", retries), **config)
         )
     except (ValueError, exceptions.BaseError) as error:
-        raise Misuse(f"{scheme}://{bucket} cannot be opened: {error}") from error
+        raise Misuse(f"{scheme}://{bucket} cannot be opened: {str(error).splitlines()[0]}") from error
 
 
 def _tag(e_tag: str | None, version: str | None) -> str:
