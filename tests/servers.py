@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,10 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+# The kernel ends a server that is tied to its parent when the thread that started it ends.
+_STARTER = ThreadPoolExecutor(1, thread_name_prefix="servers")
+
+
 class Server:
     """One private server process."""
 
@@ -82,7 +87,8 @@ class Server:
         """Start it, also after `stop` or `kill`, and return when it answers."""
         assert self._process is None, f"{self.name} runs already"
         with open(self._dir / "server.log", "ab") as log:
-            self._process = process = subprocess.Popen(
+            self._process = process = _STARTER.submit(
+                subprocess.Popen,
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -93,7 +99,7 @@ class Server:
                 group=self._user and os.stat(self._dir).st_gid,
                 extra_groups=None if self._user is None else [],
                 start_new_session=True,
-            )
+            ).result()
 
         def answers() -> bool:
             if process.poll() is not None:
