@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
@@ -225,6 +226,11 @@ class ChainCache:
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._max_bytes = max_bytes
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Forget all."""
         self._lock = threading.Lock()
         self._chains: OrderedDict[tuple[str, bytes], Chain] = OrderedDict()
         self._bytes = 0

@@ -8,7 +8,6 @@ one set of connections then serves every event loop, survives loops that end, an
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import time
@@ -17,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
+from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
 T = TypeVar("T")
@@ -58,46 +58,54 @@ class Batcher(Generic[S, R]):
         self._call = call
         self._most = most
         self._lanes = lanes
-        self._start()
+        self.renew()
+        renew_in_child(self)
 
-    def _start(self) -> None:
-        self._pid = os.getpid()
+    def renew(self) -> None:
         self._lock = threading.Lock()
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
-        self._busy = 0
+        self._leaders: set[object] = set()
 
-    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
-        """Queue an item whose result goes to the future; True: the caller must see to it that `drain` runs."""
-        if self._pid != os.getpid():  # what the parent had under way is the parent's
-            self._start()
+    def add(self, item: S, future: Future[R] | asyncio.Future[R], leader: object) -> bool:
+        """Queue an item whose result goes to the future; True: see to it that `drain` or `drain_once` runs.
+
+        Args:
+            item: What to call with.
+            future: Where its result goes; an item whose future is cancelled before its turn is left out.
+            leader: Names who would lead. One that leads already does so no more: it was interrupted.
+        """
         with self._lock:
             self._queue.append((item, future))
-            lead = self._busy < self._lanes
-            self._busy += lead
+            self._leaders.discard(leader)
+            lead = len(self._leaders) < self._lanes
+            if lead:
+                self._leaders.add(leader)
             return lead
 
-    def drain(self) -> None:
+    def drain(self, leader: object) -> None:
         """Run batches until none is waiting."""
-        while self.drain_once():
+        while self.drain_once(leader):
             pass
 
-    def drain_once(self) -> bool:
-        """Run one batch; True says that more is waiting and somebody must go on."""
-        with self._lock:
-            batch, self._queue = self._queue[: self._most], self._queue[self._most :]
-            if not batch:
-                self._busy = max(self._busy - 1, 0)  # an interrupted leader may have left already
-                return False
-        results: Sequence[R | Exception] = [Unavailable("the saver was interrupted; save again")] * len(batch)
+    def drain_once(self, leader: object) -> bool:
+        """Run one batch; True says that more is waiting and the leader must go on."""
+        batch: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+        results: Sequence[R | Exception] | None = None
         try:
-            results = self._call([item for item, _ in batch])
+            with self._lock:
+                taken, self._queue = self._queue[: self._most], self._queue[self._most :]
+                batch = [(item, future) for item, future in taken if not future.cancelled()]
+            if batch:
+                results = self._call([item for item, _ in batch])
         except Exception as error:
             results = [error] * len(batch)
         finally:
-            _hand_out([future for _, future in batch], results)
+            interrupted = Unavailable("the saver was interrupted; save again")
+            _hand_out([future for _, future in batch], results or [interrupted] * len(batch))
             with self._lock:
                 more = bool(self._queue)
-                self._busy -= not more
+                if not more:
+                    self._leaders.discard(leader)
         return more
 
 
@@ -151,13 +159,14 @@ class Blocking:
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future: Future[R] = Future()
-        if batcher.add(item, future):
+        me = threading.get_ident()
+        if batcher.add(item, future, me):
             more = True
             try:
-                more = batcher.drain_once()
+                more = batcher.drain_once(me)
             finally:
                 if more:
-                    self._pool.start(batcher.drain)
+                    self._pool.start(batcher.drain, me)
         return future.result()
 
 
@@ -172,10 +181,10 @@ class Threads:
         if workers < 1:
             raise Misuse(f"workers must be at least 1, not {workers}")
         self._workers = workers
-        self._start()
+        self.renew()
+        renew_in_child(self)
 
-    def _start(self) -> None:
-        self._pid = os.getpid()
+    def renew(self) -> None:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -184,14 +193,12 @@ class Threads:
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        if batcher.add(item, future):
-            self.start(batcher.drain)
+        if batcher.add(item, future, future):
+            self.start(batcher.drain, future)
         return await future
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""
-        if self._pid != os.getpid():  # threads do not survive a fork
-            self._start()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="statekit")
@@ -201,7 +208,7 @@ class Threads:
         """End the threads when their work is done; a later call starts new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
+        if pool is not None:
             pool.shutdown(wait=True)
 
 

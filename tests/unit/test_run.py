@@ -53,7 +53,7 @@ async def test_what_waits_together_is_one_call_and_a_bad_item_fails_alone() -> N
     assert isinstance(others[1].exception(), ValueError)
     assert gate.batches == [[1], [2, -3, 4]]
     pool.close()
-    assert batcher._busy == 0
+    assert not batcher._leaders
 
 
 def test_a_call_that_finds_nothing_under_way_runs_at_once_in_its_own_thread() -> None:
@@ -92,7 +92,7 @@ def test_threads_share_calls_and_nobody_is_left_waiting() -> None:
     assert sorted(results) == sorted(n * 1000 + k + 1 for n in range(8) for k in range(200))
     assert sum(calls) == 1600
     pool.close()
-    assert batcher._busy == 0
+    assert not batcher._leaders
 
 
 def test_an_interrupt_reaches_its_caller_and_others_are_served() -> None:
@@ -102,7 +102,7 @@ def test_an_interrupt_reaches_its_caller_and_others_are_served() -> None:
         nonlocal first
         if first:
             first = False
-            batcher.add(5, late)
+            batcher.add(5, late, late)
             raise KeyboardInterrupt
         return items
 
@@ -113,7 +113,7 @@ def test_an_interrupt_reaches_its_caller_and_others_are_served() -> None:
         run_sync(Blocking(pool).batched(batcher, 1))
     assert late.result(10) == 5
     pool.close()
-    assert batcher._busy == 0
+    assert not batcher._leaders
 
 
 def fails(times: int, error: type[Exception] = ConnectionError) -> Any:
@@ -182,3 +182,28 @@ def test_a_child_of_a_fork_saves_though_its_parent_was_busy() -> None:
 def test_no_workers_are_refused() -> None:
     with pytest.raises(Misuse, match="at least 1"):
         Threads(0)
+
+
+def test_a_thread_that_was_interrupted_while_it_led_leads_again() -> None:
+    batcher: Batcher[int, int] = Batcher(lambda items: items, lanes=1)
+    pool = Threads(1)
+    lost: Future[int] = Future()
+    assert batcher.add(1, lost, threading.get_ident())  # and an interrupt comes before the batch is run
+    assert run_sync(Blocking(pool).batched(batcher, 2)) == 2
+    assert lost.result(0) == 1
+
+
+async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
+    gate, pool = Gate(), Threads(2)
+    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    first = asyncio.create_task(pool.batched(batcher, 1))
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    waiting = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, 3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await first == 10
+    assert await waiting[1] == 30
+    assert gate.batches == [[1], [3]]
+    pool.close()
