@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Delt
 from langgraph.checkpoint.base.id import uuid6
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+
+LONG = random.Random(1).randbytes(1024).hex()
+"""A text that makes any value around it long enough to be stored as a delta, and hardly compresses."""
 
 Face: TypeAlias = BaseCheckpointSaver[str]
 """A saver as the tests call it: by its async methods."""

@@ -1,4 +1,4 @@
-"""A module imports only what stands to its left in the design's order."""
+"""A module imports only what stands to its left in the design's order, and no file is long."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "langgraph_statekit"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "langgraph_statekit"
+MOST_LINES = 400
 LAYERS = [
-    {"errors", "checkpoint.records"},
+    {"errors", "checkpoint.records", "checkpoint.fork"},
     {"checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention"},
@@ -18,9 +20,9 @@ LAYERS = [
     {"checkpoint.run", "checkpoint.backend"},
     {"checkpoint.engine"},
     {"checkpoint.saver"},
+    {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
-    {"testing"},
 ]
 CLIENTS = {
     "redis": "backends/redis",
@@ -62,6 +64,18 @@ def test_a_client_library_is_imported_by_its_one_store() -> None:
         for used in imports(path):
             home = CLIENTS.get(used.split(".")[0])
             assert home is None or home in path.as_posix(), f"{path} imports {used}"
+
+
+def test_only_one_module_knows_about_event_loops() -> None:
+    assert [path.name for path in modules() if "asyncio" in imports(path)] == ["run.py"]
+
+
+def test_no_file_is_long() -> None:
+    for folder in ("langgraph_statekit", "tests", "examples", "benchmarks"):
+        files = list((ROOT / folder).rglob("*.py"))
+        assert files, folder
+        for path in files:
+            assert len(path.read_text().splitlines()) <= MOST_LINES, path
 
 
 def test_importing_the_package_loads_no_client_library() -> None:

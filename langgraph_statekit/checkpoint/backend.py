@@ -68,7 +68,11 @@ class Backend(Protocol):
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
-        """Return the stored ones of `keys` with all that they build on, and the writes of each of `refs`."""
+        """Return the stored ones of `keys` with all that they build on, and the writes of each of `refs`.
+
+        A ref whose row is gone is left out, so that a caller notices a removal since it read the row. (A store that
+        keeps removed data readable for a while may still count it.)
+        """
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         """Return the thread's rows without bodies (of one namespace if given) and the heads of its frames."""

@@ -136,18 +136,20 @@ class Engine:
         while limit is None or limit > 0:
             size = PAGE_ROWS if limit is None or filter else min(limit, PAGE_ROWS)
             rows = await self._io(store.rows, Query(query.thread, query.ns, query.id, query.before, below, size))
-            wanted = [row for row in rows if not filter or matches(codec.metadata(row), filter)][:limit]
+            matching = [row for row in rows if not filter or matches(codec.metadata(row), filter)]
+            wanted = matching[:limit]
             if wanted:
                 keys = {key for row in wanted for key in row.keys}
                 frames, writes = await self._io(store.fill, query.thread, keys, [row.ref for row in wanted])
                 read = self._frames.reader(query.thread, frames)
                 for row in wanted:
-                    yield codec.unpack(row, read, writes.get(row.ref, ()))
-                    if limit is not None:
-                        limit -= 1
-            if len(rows) < size:
+                    if row.ref in writes:  # else it was removed since
+                        yield codec.unpack(row, read, writes[row.ref])
+                        if limit is not None:
+                            limit -= 1
+            if len(matching) == len(wanted) and len(rows) < size:
                 return
-            below = rows[-1].seq
+            below = (rows if len(matching) == len(wanted) else wanted)[-1].seq
 
     async def get_delta_channel_history(
         self, codec: Codec, config: RunnableConfig, channels: Sequence[str]
@@ -157,21 +159,25 @@ class Engine:
         thread, ns, id = ref_of(config)
         names = {channel_key(ns, channel): channel for channel in channels}
         store = await self._store()
-        outline = await self._io(store.outline, thread, ns)
-        rows = {row.ref: row for row in outline.rows}
-        start = Ref(thread, ns, id) if id else next(iter(heads(outline.rows)), None)
-        steps = [] if start not in rows else list(walk(rows, outline.frames, rows[start], names))
-        seeds = {name: key for _, found, _ in steps for name, key in found.items()}
-        frames, writes = (
-            await self._io(store.fill, thread, set(seeds.values()), [row.ref for row, _, _ in steps])
-            if steps
-            else ({}, {})
-        )
+        for _ in range(_ATTEMPTS):
+            outline = await self._io(store.outline, thread, ns)
+            rows = {row.ref: row for row in outline.rows}
+            start = Ref(thread, ns, id) if id else next(iter(heads(outline.rows)), None)
+            steps = [] if start not in rows else list(walk(rows, outline.frames, rows[start], names))
+            seeds = {name: key for _, found, _ in steps for name, key in found.items()}
+            refs = [row.ref for row, _, _ in steps]
+            frames, writes = await self._io(store.fill, thread, set(seeds.values()), refs) if refs else ({}, {})
+            if all(ref in writes for ref in refs):
+                break
+        else:
+            raise Conflict(
+                f"checkpoints of thread {from_text(thread)!r} were being removed while it was read; try again"
+            )
         read = self._frames.reader(thread, frames)
         found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         for row, _, open_channels in reversed(steps):
             wanted = {to_text(names[name]): names[name] for name in open_channels}
-            for write in in_order(writes.get(row.ref, ())):
+            for write in in_order(writes[row.ref]):
                 if write.channel in wanted:
                     found[wanted[write.channel]].append(codec.unpack_write(write))
         values: dict[str, Any] = {}

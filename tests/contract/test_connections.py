@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from tests.faces import Face, config, listed, put
+from tests.faces import LONG, Face, config, listed, put
 from tests.graphs.builders import chain
+from tests.stores.verbs import deltas
 from tests.stores_under_test import Store
 
 
@@ -15,7 +16,7 @@ async def test_every_call_works_after_all_connections_broke(real: StatekitSaver,
         await asyncio.gather(*(real.aget_tuple(config(f"{n}")) for n in range(8)))  # fill the pool with connections
         await asyncio.to_thread(store.break_connections)
 
-    at = await put(saver, config(), {"a": 1})
+    at = await put(saver, config(), {"a": [LONG]}, {"a": 1}, meta={"run_id": "first"})
     await broken()
     await saver.aput_writes(at, [("a", 1)], "task")
     await broken()
@@ -24,7 +25,8 @@ async def test_every_call_works_after_all_connections_broke(real: StatekitSaver,
     found = await saver.aget_tuple(config())
     assert found is not None
     await broken()
-    at = await put(saver, at, {"a": 2}, {"a": 2})
+    at = await put(saver, at, {"a": [LONG, 2]}, {"a": 2}, meta={"run_id": "second"})
+    assert (deltas(real.backend, "t") > 0) == real.backend.deltas
     await broken()
     assert len(await listed(saver, None)) == 2
     await broken()
@@ -32,13 +34,20 @@ async def test_every_call_works_after_all_connections_broke(real: StatekitSaver,
     await broken()
     await saver.acopy_thread("t", "copy")
     await broken()
-    await saver.aprune(["t"])
+    await saver.adelete_for_runs(["first"])
     await broken()
-    await saver.adelete_for_runs(["never was"])
+    assert [item.config for item in await listed(saver, config())] == [at]
+    await put(saver, at, {"a": [LONG, 3]}, {"a": 3})
     await broken()
-    await saver.adelete_thread("t")
-    assert await listed(saver, config()) == []
-    assert len(await listed(saver, config("copy"))) == 2
+    await saver.aprune(["t", "copy"])
+    await broken()
+    for thread, last in (("t", 3), ("copy", 2)):
+        found = await saver.aget_tuple(config(thread))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"a": [LONG, last]}
+        await broken()
+        await saver.adelete_thread(thread)
+        assert await listed(saver, config(thread)) == []
 
 
 async def test_runs_go_on_while_connections_break(real: StatekitSaver, store: Store) -> None:

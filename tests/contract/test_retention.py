@@ -8,7 +8,7 @@ import pytest
 from langgraph.types import Command
 
 from langgraph_statekit.errors import Misuse
-from tests.faces import Face, config, id_of, ids, listed, put
+from tests.faces import LONG, Face, config, id_of, ids, listed, put
 from tests.graphs.builders import DeltaLog, Log, SnapshotLog, chain, nested, question
 
 THREAD = {"configurable": {"thread_id": "t"}}
@@ -18,11 +18,11 @@ LOGS = pytest.mark.parametrize("state", [Log, DeltaLog, SnapshotLog])
 async def _runs(app: Any, count: int, thread: str = "t", first: int = 0) -> None:
     for index in range(first, first + count):
         at = config(thread)
-        await app.ainvoke({"log": [index]}, {**at, "metadata": {"run_id": f"run-{index}"}})
+        await app.ainvoke({"log": [index, LONG]}, {**at, "metadata": {"run_id": f"run-{index}"}})
 
 
 def _expected(*runs: int) -> list[Any]:
-    return [item for run in runs for item in (run, "a", "b")]
+    return [item for run in runs for item in (run, LONG, "a", "b")]
 
 
 @LOGS
@@ -51,7 +51,7 @@ async def test_prune_keeps_the_latest_readable_and_usable(saver: Face, state: ty
 @pytest.mark.parametrize("build", [question, nested])
 async def test_prune_keeps_a_pending_question_answerable(saver: Face, state: type, build: Any) -> None:
     app = build(state).compile(checkpointer=saver)
-    await app.ainvoke({"log": ["in"]}, config())
+    await app.ainvoke({"log": [LONG]}, config())
     await saver.aprune(["t"])
     namespaces = [item.config["configurable"]["checkpoint_ns"] for item in await listed(saver, THREAD)]
     assert len(namespaces) == len(set(namespaces))
@@ -59,7 +59,7 @@ async def test_prune_keeps_a_pending_question_answerable(saver: Face, state: typ
     assert [each.value for task in snapshot.tasks for each in task.interrupts] == ["approve?"]
     result = (await app.ainvoke(Command(resume="yes"), config()))["log"]
     reference = build(state).compile(checkpointer=saver)
-    await reference.ainvoke({"log": ["in"]}, config("u"))
+    await reference.ainvoke({"log": [LONG]}, config("u"))
     assert result == (await reference.ainvoke(Command(resume="yes"), config("u")))["log"]
     assert "yes" in result
     assert "side" in result
@@ -145,7 +145,7 @@ async def test_delete_for_runs_of_the_head_brings_back_the_one_before(saver: Fac
 @LOGS
 async def test_a_copy_is_complete_and_independent(saver: Face, state: type) -> None:
     app = nested(state).compile(checkpointer=saver)
-    await app.ainvoke({"log": ["in"]}, config())
+    await app.ainvoke({"log": [LONG]}, config())
     before = await listed(saver, THREAD)
     await saver.acopy_thread("t", "copy")
     copied = await listed(saver, {"configurable": {"thread_id": "copy"}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.faces import Face, checkpoint, config, id_of, listed, metadata, put
+from tests.graphs.builders import Log, chain
 
 
 async def _pending(saver: Face, at: object) -> list[tuple[str, str, object]]:
@@ -88,6 +89,28 @@ async def test_survive_a_repeated_put_of_their_checkpoint(saver: Face) -> None:
     await saver.aput_writes(at, [("x", 2)], "task")
     await put(saver, config(), {"x": 3}, id="1")
     assert await _pending(saver, at) == [("task", "x", 2)]
+
+
+async def test_of_a_whole_step_without_its_checkpoint_hide_what_is_left_from_next_alone(saver: Face) -> None:
+    """A process killed between the last write of a step and the next checkpoint: whether a thread is finished is told
+    by `tasks`; `next` leaves out tasks that have writes, as it does over any saver.
+    """
+    graph = chain(Log, "a", "b", "c")
+    reference = InMemorySaver()
+    await graph.compile(checkpointer=reference).ainvoke({"log": ["in"]}, config())
+    app = graph.compile(checkpointer=saver)
+    at = config()
+    for item in [*reversed([item async for item in reference.alist(config())])][:-2]:
+        at = await saver.aput(at, item.checkpoint, item.metadata, item.checkpoint["channel_versions"])
+        (task,) = {task for task, _, _ in item.pending_writes or ()}
+        await saver.aput_writes(at, [(channel, value) for _, channel, value in item.pending_writes or ()], task)
+    killed = await app.aget_state(config())
+    assert killed.values["log"] == ["in", "a", "b"]
+    assert killed.next == ()
+    assert [(task.name, task.result) for task in killed.tasks] == [("b", {"log": ["b"]})]
+    assert (await app.ainvoke(None, config()))["log"] == ["in", "a", "b", "c"]
+    finished = await app.aget_state(config())
+    assert (finished.next, finished.tasks) == ((), ())
 
 
 async def test_an_empty_batch_stores_nothing(saver: Face) -> None:

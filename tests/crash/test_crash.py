@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.crash.faulty import Died, Faulty
-from tests.faces import config
+from tests.faces import LONG, config
 from tests.graphs.builders import _fold
-from tests.stores.verbs import save, save_writes
+from tests.stores.verbs import deltas, save, save_writes
 from tests.stores_under_test import Store
 
 SAYS_NO = 400
+LOG = [LONG, "first", "task 0", "task 1", "yes", "after"]
 
 
 class State(TypedDict, total=False):
     log: Annotated[list[str], DeltaChannel(_fold, snapshot_frequency=3)]
     total: Annotated[int, operator.add]
-    last: str
+    last: list[str]
 
 
 def _graph() -> StateGraph[Any]:
     def node(name: str) -> Callable[[Any], Any]:
-        return lambda _: {"log": [name], "total": 1, "last": name}
+        return lambda _: {"log": [name], "total": 1, "last": [LONG, name]}
 
     graph = StateGraph(State)
     graph.add_node("first", node("first"))
     graph.add_node("task", lambda item: {"log": [f"task {item['n']}"], "total": 1})
-    graph.add_node("ask", lambda _: {"log": [interrupt("approve?")], "total": 1, "last": "ask"})
+    graph.add_node("ask", lambda _: {"log": [interrupt("approve?")], "total": 1, "last": [LONG, "ask"]})
     graph.add_node("after", node("after"))
     graph.add_edge(START, "first")
     graph.add_conditional_edges("first", lambda _: [Send("task", {"n": n}) for n in range(2)], ["task"])
@@ -47,14 +49,15 @@ def _run(saver: StatekitSaver, thread: str, durability: Any) -> Any:
     """Begin or go on, whatever is stored, until the run is over; return its values."""
     app = _graph().compile(checkpointer=saver)
     at = config(thread)
-    for _ in range(10):
+    for number in range(10):
         now = app.get_state(at)
+        run: Any = {**at, "metadata": {"run_id": f"{thread}, run {number}"}}
         if now.created_at is None:
-            app.invoke({"log": ["in"], "total": 0}, at, durability=durability)
+            app.invoke({"log": [LONG], "total": 0}, run, durability=durability)
         elif now.interrupts:
-            app.invoke(Command(resume="yes"), at, durability=durability)
+            app.invoke(Command(resume="yes"), run, durability=durability)
         else:  # a step whose writes are stored counts as done in `next`, so only a run that adds nothing is over
-            app.invoke(None, at, durability=durability)
+            app.invoke(None, run, durability=durability)
             after = app.get_state(at)
             if after.config == now.config and not after.next:
                 return after.values
@@ -125,7 +128,8 @@ def _die_at_every_call(
 ) -> None:
     with store.open() as survivor:
         expected = _run(survivor, "undisturbed", durability)
-        assert expected["log"] == ["in", "first", "task 0", "task 1", "yes", "after"]
+        assert expected["log"] == LOG
+        assert (deltas(survivor.backend, "undisturbed") > 0) == survivor.backend.deltas
         for number in range(1, SAYS_NO):
             thread = f"dies at {number}"
             with store.open() as doomed:
@@ -160,32 +164,53 @@ def _caused_by_death(error: BaseException | None) -> bool:
 
 @BEFORE_OR_AFTER
 def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Store, acts: bool) -> None:
-    def values(saver: StatekitSaver, thread: str) -> Any:
-        return _graph().compile(checkpointer=saver).get_state(config(thread)).values
-
     with store.open() as survivor:
         for number in range(1, SAYS_NO):
-            name = f"{number}"
-            expected = _run(survivor, name, "sync")
+            name, copy = f"{number}", f"{number} copy"
+            assert _run(survivor, name, "sync")["log"] == LOG
+            assert (deltas(survivor.backend, name) > 0) == survivor.backend.deltas
+            every = _seen(survivor, name)
+            first_run = [f"{name}, run 0"]
+            later = _without(every, survivor.list(config(name), filter={"run_id": first_run[0]}))
+            head = dict(list(every.items())[:1])
+            assert len(every) > len(later) > len(head)
             with store.open() as doomed:
                 faulty, _ = _stand_before(doomed, Faulty(doomed.backend, number, acts))
                 with suppress(Died):
-                    doomed.copy_thread(name, f"{name} copy")
+                    doomed.copy_thread(name, copy)
+                    doomed.delete_for_runs(first_run)
                     doomed.prune([name])
-                    doomed.delete_for_runs(["never was"])
-                    doomed.delete_thread(f"{name} copy")
-            copied = list(survivor.list(config(f"{name} copy")))
-            assert not copied or values(survivor, f"{name} copy") == expected
-            assert values(survivor, name) == expected
+                    doomed.delete_thread(copy)
+            left = _seen(survivor, name)
+            assert left in (every, later, head)
+            assert _seen(survivor, copy) in (every, later, {})
+            survivor.delete_for_runs(first_run)
+            assert _seen(survivor, name) == (head if left == head else later)
+            assert _seen(survivor, copy) in (later, {})
             survivor.prune([name])
-            assert values(survivor, name) == expected
-            assert len(list(survivor.list(config(name)))) == 1
-            survivor.delete_thread(f"{name} copy")
-            survivor.copy_thread(name, f"{name} copy")
-            assert values(survivor, f"{name} copy") == expected
+            assert _seen(survivor, name) == head
+            survivor.delete_thread(copy)
+            survivor.copy_thread(name, copy)
+            assert _seen(survivor, copy) == head
             if not faulty.died:
                 return
     raise AssertionError("there is no end")
+
+
+def _seen(saver: StatekitSaver, thread: str) -> dict[str, Any]:
+    """Return the state at each checkpoint, newest first, and what rebuilds the log where it is not stored."""
+    app = _graph().compile(checkpointer=saver)
+    found: dict[str, Any] = {}
+    for item in saver.list(config(thread)):
+        stored = "log" in item.checkpoint["channel_values"]
+        history = None if stored else saver.get_delta_channel_history(config=item.config, channels=["log"])
+        found[item.checkpoint["id"]] = app.get_state(item.config).values, history
+    return found
+
+
+def _without(seen: dict[str, Any], gone: Iterable[CheckpointTuple]) -> dict[str, Any]:
+    ids = {item.checkpoint["id"] for item in gone}
+    return {id: each for id, each in seen.items() if id not in ids}
 
 
 def test_a_repeat_of_any_verb_after_a_lost_reply_changes_nothing(store: Store) -> None:

@@ -18,8 +18,9 @@ import pytest
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.errors import Unavailable
 from tests.crash.worker import graph
-from tests.faces import checkpoint, config, metadata
+from tests.faces import LONG, checkpoint, config, metadata
 from tests.servers import Server, postgres_server, redis_server, s3_server, wait_until
+from tests.stores.verbs import deltas
 from tests.stores_under_test import STORES, Store
 
 ITEMS = 60
@@ -49,6 +50,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
             done = graph(ITEMS, effects).compile(checkpointer=saver).get_state(config()).values.get("done", [])
             noted = [int(line) for line in effects.read_text().splitlines()]
             assert done == list(range(len(done)))
+            assert (deltas(saver.backend, "t") > 0) == saver.backend.deltas
             assert max(noted) in (len(done) - 1, len(done))
     subprocess.run(command, check=True, timeout=120)
     noted = [int(line) for line in effects.read_text().splitlines()]
@@ -73,8 +75,10 @@ def test_a_killed_server_keeps_what_it_acknowledged(served_name: str) -> None:
         with open_saver(store.url, **store.options, retry_s=1.0) as saver:
             at: Any = config()
             for number in range(20):
-                at = saver.put(at, checkpoint({"a": number}, {"a": number}), metadata(number), {"a": number})
+                made = checkpoint({"a": [LONG, number]}, {"a": number})
+                at = saver.put(at, made, metadata(number), {"a": number})
                 saver.put_writes(at, [("a", number), ("b", number)], "task")
+            assert (deltas(saver.backend, "t") > 0) == saver.backend.deltas
             for how in (server.kill, server.stop):
                 before = list(saver.list(config()))
                 how()

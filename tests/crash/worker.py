@@ -14,13 +14,14 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 
 from langgraph_statekit.checkpoint.opening import open_saver
-from tests.faces import config
+from tests.faces import LONG, config
 from tests.graphs.builders import _fold
 
 
 class State(TypedDict, total=False):
     done: Annotated[list[int], DeltaChannel(_fold, snapshot_frequency=10)]
     last: int
+    note: str
 
 
 def graph(items: int, effects: Path) -> StateGraph[Any]:
@@ -30,7 +31,7 @@ def graph(items: int, effects: Path) -> StateGraph[Any]:
         item = state.get("last", -1) + 1
         with effects.open("a") as file:
             file.write(f"{item}\n")
-        return {"done": [item], "last": item}
+        return {"done": [item], "last": item, "note": f"{LONG} {item}"}
 
     built = StateGraph(State)
     built.add_node("work", work)

@@ -10,8 +10,9 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from tests.faces import config
+from tests.faces import LONG, config
 from tests.graphs.builders import DeltaLog, Log, SnapshotLog, chain, fan_out, nested, question
+from tests.stores.verbs import deltas
 from tests.stores_under_test import Store
 
 Run = Callable[..., Any]
@@ -54,17 +55,17 @@ class App:
 
 
 def _talk(app: App) -> list[Any]:
-    return [app.run({"log": [turn]}, config()) for turn in range(3)] + app.seen(config())
+    return [app.run({"log": [LONG, turn]}, config()) for turn in range(3)] + app.seen(config())
 
 
 def _question(app: App) -> list[Any]:
-    first = app.run({"log": ["in"]}, config())
+    first = app.run({"log": [LONG]}, config())
     waiting = app.seen(config())
     return [first.get("log"), waiting, app.run(Command(resume="yes"), config()), app.seen(config())]
 
 
 def _fork(app: App) -> list[Any]:
-    done = app.run({"log": ["in"]}, config())
+    done = app.run({"log": [LONG]}, config())
     history = app.history(config())
     before_last = next((each for each in history if each.next and each.metadata["step"] > 0), history[0])
     forked = app.update(before_last.config, {"log": ["edit"]})
@@ -74,7 +75,7 @@ def _fork(app: App) -> list[Any]:
 
 
 def _replay_question(app: App) -> list[Any]:
-    app.run({"log": ["in"]}, config())
+    app.run({"log": [LONG]}, config())
     app.run(Command(resume="first"), config())
     start = [each for each in app.history(config()) if each.next and each.metadata["step"] >= 0][-1]
     again = app.run(None, start.config)
@@ -100,4 +101,6 @@ def test_runs_as_over_the_reference(store: Store, name: str, mode: str, durabili
         expected = script(App(build(state).compile(checkpointer=InMemorySaver()), mode, durability))
         with store.open() as saver:
             assert script(App(build(state).compile(checkpointer=saver), mode, durability)) == expected
+            if state is Log and durability != "exit":
+                assert (deltas(saver.backend, "t") > 0) == saver.backend.deltas
             saver.delete_thread("t")

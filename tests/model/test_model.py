@@ -20,7 +20,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from tests.faces import checkpoint, config, metadata
+from tests.faces import LONG, checkpoint, config, metadata
+from tests.stores.verbs import deltas
 from tests.stores_under_test import Store, unique
 
 THREADS = ("t", "u")
@@ -38,8 +39,8 @@ values = st.one_of(st.integers(-5, 5), st.none(), text, st.lists(st.integers(-(2
 Step = tuple[int, dict[str, Any], str | None, bool, str | None, dict[str, Any]]
 steps: st.SearchStrategy[Step] = st.tuples(
     picks,
-    st.dictionaries(st.sampled_from(PLAIN), values, max_size=2),
-    st.sampled_from((None, None, None, *PLAIN)),
+    st.dictionaries(st.sampled_from(PLAIN), values, min_size=1, max_size=2),
+    st.sampled_from((*[None] * 6, *PLAIN)),
     st.sampled_from((False, False, False, False, True)),
     st.sampled_from((None, *RUNS)),
     st.dictionaries(st.sampled_from(("k", "l")), values, max_size=2),
@@ -56,9 +57,9 @@ batches: st.SearchStrategy[Batch] = st.tuples(
 class Histories(RuleBasedStateMachine):
     """The same calls to a saver and to InMemorySaver; what the latter lacks is done to its dicts."""
 
-    def __init__(self, saver: StatekitSaver) -> None:
+    def __init__(self, saver: StatekitSaver, deltas: list[int]) -> None:
         super().__init__()
-        self.saver, self.model = saver, InMemorySaver()
+        self.saver, self.model, self.deltas = saver, InMemorySaver(), deltas
         self.prefix = unique()
         self.count = 0
         self.cut: set[str] = set()  # threads whose delta history the model lost
@@ -93,11 +94,11 @@ class Histories(RuleBasedStateMachine):
         kept: dict[str, Any] = dict(before.checkpoint["channel_values"]) if before else {}
         versions: dict[str, Any] = dict(before.checkpoint["channel_versions"]) if before else {}
         new = dict.fromkeys([*changed, DELTA, *([emptied] if emptied else [])], f"{id}.{name}")
-        kept |= changed
+        kept |= {channel: _longer(kept.get(channel), value) for channel, value in changed.items()}
         for gone in (DELTA, *([emptied] if emptied else [])):
             kept.pop(gone, None)
         if snapshot:
-            kept[DELTA] = [f"snapshot {id}"]
+            kept[DELTA] = [LONG, f"snapshot {id}"]
         made = checkpoint(kept, versions | new, id)
         meta = metadata(self.count, counters_since_delta_snapshot={DELTA: [1, 1]}, **extra)
         if run:
@@ -114,7 +115,8 @@ class Histories(RuleBasedStateMachine):
         found = self.model.get_tuple(config(thread, ns, id))
         assert found is not None
         parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
-        made = {**found.checkpoint, "channel_values": {**found.checkpoint["channel_values"], "a": value}}
+        values = found.checkpoint["channel_values"]
+        made = {**found.checkpoint, "channel_values": {**values, "a": _longer(values.get("a"), value)}}
         version = f"{self.next_id()}.again"
         made["channel_versions"] = {**made["channel_versions"], "a": version}
         for saver in (self.saver, self.model):
@@ -214,10 +216,12 @@ class Histories(RuleBasedStateMachine):
     def same_checkpoints(self) -> None:
         for name in THREADS:
             thread = self.thread(name)
+            self.deltas.append(deltas(self.saver.backend, thread))
             at: Any = {"configurable": {"thread_id": thread}}
             assert _by_place(self.saver.list(at)) == _by_place(self.model.list(at))
             for ns in NAMESPACES:
                 assert self.saver.get_tuple(config(thread, ns)) == self.model.get_tuple(config(thread, ns))
+            self.same_history(name, "", -1)
 
     @rule(
         name=threads,
@@ -238,14 +242,21 @@ class Histories(RuleBasedStateMachine):
         if known := self.ids(thread, ns):
             at = config(thread, ns, known[pick % len(known)])
             assert self.saver.get_tuple(at) == self.model.get_tuple(at)
-            if name not in self.cut:
-                channels = {"config": at, "channels": [DELTA, "a"]}
-                assert self.saver.get_delta_channel_history(**channels) == self.model.get_delta_channel_history(
-                    **channels
-                )
+            self.same_history(name, ns, pick % len(known))
+
+    def same_history(self, name: str, ns: str, pick: int) -> None:
+        thread = self.thread(name)
+        if name not in self.cut and (known := self.ids(thread, ns)):
+            asked: Any = {"config": config(thread, ns, known[pick]), "channels": [DELTA, "a"]}
+            assert self.saver.get_delta_channel_history(**asked) == self.model.get_delta_channel_history(**asked)
 
     def teardown(self) -> None:
         self.saver.prune([self.thread(name) for name in THREADS], strategy="delete")
+
+
+def _longer(old: Any, value: Any) -> Any:
+    """Return a long list that grows with each value, and is short again after None."""
+    return None if value is None else [*(old or [LONG]), value]
 
 
 def _by_place(items: Any) -> Mapping[str, list[CheckpointTuple]]:
@@ -267,9 +278,10 @@ def _elsewhere(found: Mapping[str, list[CheckpointTuple]], thread: str) -> Mappi
 
 def test_random_histories_equal_the_reference(store: Store, store_name: str) -> None:
     quick = store_name in ("memory", "sqlite")
+    deltas: list[int] = []
     with store.open() as saver:
         run_state_machine_as_test(
-            lambda: Histories(saver),
+            lambda: Histories(saver, deltas),
             settings=settings(
                 max_examples=25,
                 stateful_step_count=20,
@@ -281,3 +293,4 @@ def test_random_histories_equal_the_reference(store: Store, store_name: str) -> 
             ),
         )
         assert list(saver.list(None)) == []
+        assert (sum(map(bool, deltas)) > 100) == saver.backend.deltas

@@ -9,8 +9,8 @@ from typing import Any
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found
-from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Ref, Row, Stored, Write
-from tests.stores.verbs import save, save_writes
+from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Row, Stored, Write
+from tests.stores.verbs import key, ordered, row, save, save_writes
 
 
 class Died(Exception):
@@ -90,27 +90,13 @@ class _Awaited:
         return self._future.result()
 
 
-def key(channel: str, version: object) -> bytes:
-    return channel.encode().ljust(8, b"_") + f"{version}".encode().rjust(8, b"0")
-
-
-def row(id: str, keys: Sequence[bytes] = (), *, thread: str = "a", ns: str = "", **fields: Any) -> Row:
-    return Row(Ref(thread, ns, id), keys=tuple(keys), body=f"body {ns} {id} {len(keys)}".encode() * 3, **fields)
-
-
 def chain(backend: Backend, count: int, *, thread: str = "a", ns: str = "", start: int = 0) -> list[Row]:
     """Store a line of checkpoints: channel `x` changes each time, `y` only once; each has the writes of a task."""
     made: list[Row] = []
     for number in range(start, start + count):
         keys = (key("x", number), key("y", start))
-        item = row(
-            f"{number:06}",
-            keys,
-            thread=thread,
-            ns=ns,
-            parent=made[-1].ref.id if made else None,
-            run_id=f"r{number % 3}",
-        )
+        parent = made[-1].ref.id if made else None
+        item = row(thread, f"{number:06}", ns, keys=keys, parent=parent, run_id=f"r{number % 3}")
         frames = [Frame(key("x", number), f"x{number}".encode() * 20)]
         if number == start:
             frames.append(Frame(key("y", start), b"y" * 500))
@@ -140,7 +126,7 @@ def _look(backend: Backend, thread: str) -> Any:
             list(backend.rows(Query(thread, before=ref.id, limit=4))) for ref in refs[:: max(len(refs) // 4, 1)]
         ],
         "by id": [list(backend.rows(Query(thread, id=ref.id))) for ref in refs[:: max(len(refs) // 4, 1)]],
-        "fill": (dict(frames), {ref: _sorted(items) for ref, items in writes.items()}),
+        "fill": (dict(frames), {ref: ordered(items) for ref, items in writes.items()}),
         "heads": [_stored(backend.load(thread, ns, None)) for ns in namespaces],
         "loads": [_stored(backend.load(thread, ref.ns, ref.id)) for ref in refs],
         "listed": [name for page in backend.threads() for name in page if name == thread],
@@ -148,8 +134,4 @@ def _look(backend: Backend, thread: str) -> Any:
 
 
 def _stored(stored: Stored | None) -> Any:
-    return stored and (stored.row, dict(stored.frames), _sorted(stored.writes))
-
-
-def _sorted(writes: Sequence[Write]) -> Sequence[Write]:
-    return sorted(writes, key=lambda write: (write.task, write.idx))
+    return stored and (stored.row, dict(stored.frames), ordered(stored.writes))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
-from zlib import crc32
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend
 from langgraph_statekit.checkpoint.backends.postgres_connections import Connections
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Frame, Row, Write
+from tests.stores.verbs import frame, key, row
 
 T = TypeVar("T")
 
@@ -33,39 +33,15 @@ def backend(
         made.close()
 
 
-def key(channel: int, version: int) -> bytes:
-    """Return a frame key."""
-    return channel.to_bytes(8, "big") + version.to_bytes(8, "big")
-
-
-def row(thread: str, number: int, *, ns: str = "", **fields: Any) -> Row:
+def numbered(thread: str, number: int, ns: str = "", **fields: Any) -> Row:
     """Return the row of the checkpoint of this number, with two channels of that version."""
     parent = f"{number - 1:06}" if number else None
-    values = {"parent": parent, "keys": (key(1, number), key(2, number)), "body": b"body %d" % number}
-    return Row(Ref(thread, ns, f"{number:06}"), **{**values, **fields})
-
-
-def frame(key: bytes, value: bytes, base: Frame | None = None) -> Frame:
-    """Return a value in an envelope, as a delta if a base is given."""
-    check = crc32(value, crc32(base.check if base else b"")).to_bytes(4, "big")
-    chain = base.key[:16] + base.check + bytes(9) if base else b""
-    return Frame(key, b"\1" + (b"\2" if base else b"\0") + check + chain + value)
+    return row(thread, f"{number:06}", ns, **{"parent": parent, "keys": (key(1, number), key(2, number)), **fields})
 
 
 def frames(number: int) -> list[Frame]:
-    """Return the values of the channels of `row`."""
+    """Return the values of the channels of a numbered row."""
     return [frame(key(1, number), b"one %d" % number), frame(key(2, number), b"two %d" % number)]
-
-
-def save(store: PostgresBackend, row: Row, frames: Sequence[Frame] = ()) -> bool | Exception:
-    """Save a row alone."""
-    [result] = store.save([SaveRow(row, frames)])
-    return result
-
-
-def save_writes(store: PostgresBackend, ref: Ref, writes: Sequence[Write]) -> None:
-    """Save writes alone."""
-    assert store.save([SaveWrites(ref, writes)]) == [True]
 
 
 def write(task: str, idx: int, data: bytes = b"value") -> Write:

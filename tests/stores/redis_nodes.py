@@ -48,12 +48,18 @@ def answers(port: int) -> bool:
         return False
 
 
-def node(directory: Path, binary: str, *options: str | int) -> Server:
-    """Return a server that is not started yet."""
+def node(directory: Path, binary: str, *options: str | int, sentinel: str = "") -> Server:
+    """Return a server that is not started yet; with `sentinel`, the settings of one."""
     (port,) = free_ports(1)
     home = directory / str(port)
     home.mkdir()
-    argv = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--save", "", *map(str, options)]
+    argv = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(home)]
+    if sentinel:
+        config = home / "sentinel.conf"
+        config.write_text(sentinel)
+        argv[1:1] = [str(config), "--sentinel"]
+    else:
+        argv += ["--save", "", *map(str, options)]
     return Server(f"node {port}", argv, f"redis://127.0.0.1:{port}", lambda: answers(port), home)
 
 
@@ -100,16 +106,12 @@ def sentinel(directory: Path, service: str) -> Iterator[tuple[Server, Server, Se
     replica = node(directory, redis_binary(), "--replicaof", "127.0.0.1", port_of(primary))
     with started(primary, replica):
         wait_until(lambda: "master_link_status:up" in _info(replica), "the replica follows")
-        watcher = node(directory, redis_binary(), "--sentinel")
-        config = Path(watcher._argv[watcher._argv.index("--dir") + 1]) / "sentinel.conf"
-        config.write_text(
+        settings = (
             f"sentinel monitor {service} 127.0.0.1 {port_of(primary)} 1\n"
             f"sentinel down-after-milliseconds {service} 300\n"
             f"sentinel failover-timeout {service} 3000\n"
         )
-        watcher._argv.remove("--save")
-        watcher._argv.remove("")
-        watcher._argv.insert(1, str(config))
+        watcher = node(directory, redis_binary(), sentinel=settings)
         with started(watcher):
             wait_until(lambda: len(_replicas(watcher, service)) == 1, "Sentinel knows the replica")
             yield primary, replica, watcher

@@ -19,8 +19,8 @@ from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDrive
 from langgraph_statekit.checkpoint.backends.objects.obstore_driver import ObstoreDriver
 from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Row, Write
 from langgraph_statekit.checkpoint.retention import keep_latest, without_runs
-from tests.stores.objects_kit import Died, Watched, chain, key, look, row
-from tests.stores.verbs import save, save_one, save_writes
+from tests.stores.objects_kit import Died, Watched, chain, look
+from tests.stores.verbs import key, row, save, save_one, save_writes
 
 THREADS = ("a", "b")
 Step = Callable[[Backend], object]
@@ -76,10 +76,10 @@ class History:
             versions[made[:8]] = made
             put.append(made)
         item = row(
+            thread,
             f"{number:08}",
-            tuple(versions.values()),
-            thread=thread,
-            ns=ns,
+            ns,
+            keys=tuple(versions.values()),
             parent=parent.ref.id if parent else None,
             run_id=self._random.choice([None, "r1", "r2"]),
             deltas=(b"x_______",) if b"x_______" in versions and self._random.random() < 0.3 else (),
@@ -122,7 +122,7 @@ class History:
 
         def plan(outline: Any) -> Change:
             there = {item.ref for item in outline.rows}
-            return Change(drop, keys, {ref: link for ref, link in hide.items() if ref in there})
+            return Change(drop=drop, drop_frames=keys, relink={ref: link for ref, link in hide.items() if ref in there})
 
         return change(thread, plan)
 
@@ -194,7 +194,7 @@ def test_an_old_row_stored_again_does_not_become_the_latest(driver: Driver) -> N
     for each in (model, backend):
         old = chain(each, 3, ns="old")
         for number in range(30):
-            save(each, row(f"{number}", ns=f"call:{number}"), [])
+            save(each, row("a", f"{number}", f"call:{number}"), [])
         save(each, old[0], [])
     latest = backend.load("a", "old", None)
     assert latest is not None

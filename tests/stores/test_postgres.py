@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +26,8 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew
 from tests.servers import Servers
-from tests.stores.pg import backend, counting_proxy, frame, frames, key, query, row, save, save_writes, together, write
+from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
+from tests.stores.verbs import frame, key, save, save_writes
 
 TABLES = ("threads", "rows", "frames", "writes")
 
@@ -58,7 +59,7 @@ def put(saver: PostgresSaver, thread: Any, number: int) -> None:
     saver.put(
         {"configurable": {"thread_id": thread, "checkpoint_ns": "", **parent}},
         checkpoint,
-        {"step": number},
+        {"step": number, "run_id": f"run {number}"},
         checkpoint["channel_versions"],
     )
 
@@ -78,6 +79,8 @@ def test_round_trips_do_not_grow_with_the_thread(url: str, schema: str, length: 
         assert trips.of(lambda: list(saver.list(at, before=exact, limit=3))) <= 2
         assert trips.of(lambda: saver.get_delta_channel_history(config=at, channels=["a", "b"])) <= 2
         assert trips.of(lambda: saver.copy_thread("t", "copy")) <= 2
+        assert trips.of(lambda: saver.delete_for_runs(["run 1"])) <= 1 + 2 * 2, "a page, then two threads with the run"
+        assert [len(list(saver.list({"configurable": {"thread_id": name}}))) for name in ("t", "copy")] == [length] * 2
         assert trips.of(lambda: saver.prune(["copy"])) <= 2
         assert [item.config["configurable"]["checkpoint_id"] for item in saver.list(at, limit=2)] == [
             f"{length:06}",
@@ -88,6 +91,26 @@ def test_round_trips_do_not_grow_with_the_thread(url: str, schema: str, length: 
         assert saver.get_tuple(at) is None
 
 
+async def test_async_calls_make_no_more_round_trips(url: str, schema: str) -> None:
+    at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "000009"}}
+    with counting_proxy(url) as (proxied, trips):
+        async with PostgresSaver.from_url(proxied, schema=schema) as saver:
+            for number in range(10):
+                put(saver, "t", number)
+            found = await saver.aget_tuple(at)
+            assert found is not None
+            calls: list[Callable[[], Any]] = [
+                lambda: saver.aput(at, {**found.checkpoint, "id": "000010"}, {"step": 10}, {"a": f"{9:032}.1"}),
+                lambda: saver.aput_writes(at, [("a", 1), ("b", 2)], "task"),
+                lambda: saver.aget_tuple(at),
+                lambda: saver.aget_tuple({"configurable": {"thread_id": "t"}}),
+            ]
+            for call in calls:
+                before = trips.count
+                await call()
+                assert trips.count - before == 1
+
+
 def test_setup_with_nothing_to_do_is_one_round_trip(url: str, schema: str, store: PostgresBackend) -> None:
     with counting_proxy(url) as (proxied, trips), backend(proxied, schema) as other:
         assert trips.of(other.setup) == 1
@@ -96,7 +119,7 @@ def test_setup_with_nothing_to_do_is_one_round_trip(url: str, schema: str, store
 def test_many_workers_may_set_up_an_empty_database_at_once(url: str, schema: str) -> None:
     def start(number: int) -> None:
         with backend(url, schema) as store:
-            save(store, row(f"t{number}", 0), frames(0))
+            save(store, numbered(f"t{number}", 0), frames(0))
 
     together(16, start)
     assert query(url, f'SELECT count(*) FROM "{schema}".threads') == [(16,)]
@@ -114,7 +137,7 @@ def test_a_role_without_the_right_to_create_works_once_the_schema_exists(url: st
             query(url, f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"')
             query(url, f'GRANT ALL ON ALL TABLES IN SCHEMA "{schema}" TO "{role}"')
         with backend(limited, schema) as store:
-            save(store, row("t", 0), frames(0))
+            save(store, numbered("t", 0), frames(0))
             assert store.load("t", "", None) is not None
     finally:
         query(url, f'DROP OWNED BY "{role}"')
@@ -130,7 +153,7 @@ def test_a_schema_of_a_later_release_is_refused(url: str, schema: str, store: Po
 def test_missing_tables_are_named_at_once(store: PostgresBackend, url: str, schema: str) -> None:
     query(url, f'DROP SCHEMA "{schema}" CASCADE')
     with pytest.raises(Misuse, match="call setup"):
-        save(store, row("t", 0), frames(0))
+        save(store, numbered("t", 0), frames(0))
 
 
 @pytest.mark.parametrize("name", ["", "a b", 'a"b', "a%b", "a.b", "1a", "a" * 64, "a\0", "$$"])
@@ -143,7 +166,7 @@ def test_a_schema_name_is_quoted(url: str) -> None:
     name = f"Order-{uuid4().hex}"
     try:
         with backend(url, name) as store:
-            save(store, row("t", 0), frames(0))
+            save(store, numbered("t", 0), frames(0))
             assert store.load("t", "", None) is not None
             assert list(store.threads()) == [["t"]]
     finally:
@@ -176,7 +199,7 @@ def test_hostile_ids_stay_apart_and_deleting_one_leaves_its_neighbours(url: str,
 def test_hostile_namespaces_and_checkpoint_ids_stay_apart(store: PostgresBackend) -> None:
     names = [to_text(name) for name in HOSTILE]
     for number, name in enumerate(names):
-        save(store, row("t", 0, ns=name, body=b"%d" % number), [])
+        save(store, numbered("t", 0, ns=name, body=b"%d" % number), [])
         save(store, Row(Ref("u", "", name), body=b"%d" % number), [])
     for number, name in enumerate(names):
         in_ns, by_id = store.load("t", name, None), store.load("u", "", name)
@@ -191,14 +214,14 @@ def test_hostile_namespaces_and_checkpoint_ids_stay_apart(store: PostgresBackend
 def test_an_id_too_long_for_an_index_is_refused_at_once(store: PostgresBackend) -> None:
     long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
     with pytest.raises(DataError, match="ProgramLimitExceeded"):
-        save(store, row(long, 0), frames(0))
+        save(store, numbered(long, 0), frames(0))
     assert list(store.threads()) == []
 
 
 def test_values_are_opaque_bytes(store: PostgresBackend) -> None:
     values = [b"", b"\0", bytes(range(256)), b"\xff" * 100_000, b"\\x00", b"nan"]
     kept = [frame(key(number, 0), data) for number, data in enumerate(values)]
-    save(store, row("t", 0, keys=tuple(each.key for each in kept), deltas=(b"\0" * 8, b"\xff" * 8)), kept)
+    save(store, numbered("t", 0, keys=tuple(each.key for each in kept), deltas=(b"\0" * 8, b"\xff" * 8)), kept)
     save_writes(store, Ref("t", "", "000000"), [write("task", number, data) for number, data in enumerate(values)])
     stored = store.load("t", "", None)
     assert stored is not None
@@ -209,15 +232,17 @@ def test_values_are_opaque_bytes(store: PostgresBackend) -> None:
 
 
 def test_concurrent_saves_of_a_thread_each_get_their_own_place(store: PostgresBackend) -> None:
-    together(8, lambda number: [save(store, row("t", 10 * number + n), frames(10 * number + n)) for n in range(10)])
+    together(
+        8, lambda number: [save(store, numbered("t", 10 * number + n), frames(10 * number + n)) for n in range(10)]
+    )
     found = store.outline("t")
     assert [each.seq for each in found.rows] == list(range(1, 81))
     assert len(found.frames) == 160
 
 
 def test_the_same_checkpoint_saved_many_times_at_once_has_one_place(store: PostgresBackend) -> None:
-    together(8, lambda _: save(store, row("t", 0), frames(0)))
-    save(store, row("t", 1), frames(1))
+    together(8, lambda _: save(store, numbered("t", 0), frames(0)))
+    save(store, numbered("t", 1), frames(1))
     assert [each.seq for each in store.outline("t").rows] == [1, 2]
 
 
@@ -231,7 +256,7 @@ def test_concurrent_writes_on_one_checkpoint_lose_nothing(store: PostgresBackend
             )
 
     together(8, work)
-    save(store, row("t", 0), frames(0))
+    save(store, numbered("t", 0), frames(0))
     stored = store.load("t", "", None)
     assert stored is not None
     found = sorted((each.task, each.idx) for each in stored.writes)
@@ -241,7 +266,7 @@ def test_concurrent_writes_on_one_checkpoint_lose_nothing(store: PostgresBackend
 
 
 def test_a_special_write_replaces_and_another_keeps_the_first(store: PostgresBackend) -> None:
-    save(store, row("t", 0), [])
+    save(store, numbered("t", 0), [])
     ref = Ref("t", "", "000000")
     save_writes(store, ref, [write("task", 0, b"first"), write("task", -1, b"first"), write("task", -1, b"last")])
     save_writes(store, ref, [write("task", -1, b"new"), write("task", 0, b"new"), write("task", 1, b"new")])
@@ -271,12 +296,12 @@ def test_no_reader_and_no_race_leaves_or_sees_a_part_of_a_thread(store: Postgres
                     found = store.outline(thread)
                     if len(found.rows) > 1:
                         first = found.rows[0]
-                        store.apply(thread, found.rev, Change([first.ref], first.keys))
+                        store.apply(thread, found.rev, Change(drop=[first.ref], drop_frames=first.keys))
                 case 3:
                     save_writes(store, Ref(thread, "", f"{pick.randrange(9):06}"), [write("t", n) for n in (2, -1, 1)])
                 case _:
                     number_ = 1000 * number + step
-                    save(store, row(thread, number_), frames(number_))
+                    save(store, numbered(thread, number_), frames(number_))
             check(thread)
 
     together(8, work)
@@ -285,11 +310,11 @@ def test_no_reader_and_no_race_leaves_or_sees_a_part_of_a_thread(store: Postgres
 
 
 def test_a_change_planned_for_an_earlier_life_of_a_thread_does_not_hit_the_next(store: PostgresBackend) -> None:
-    save(store, row("t", 0), frames(0))
+    save(store, numbered("t", 0), frames(0))
     before = store.outline("t")
     store.drop_thread("t")
-    save(store, row("t", 0), frames(0))
-    assert store.apply("t", before.rev, Change([each.ref for each in before.rows])) is False
+    save(store, numbered("t", 0), frames(0))
+    assert store.apply("t", before.rev, Change(drop=[each.ref for each in before.rows])) is False
     assert store.load("t", "", None) is not None
 
 
@@ -300,7 +325,7 @@ def test_threads_come_in_pages_and_no_connection_is_held_between_them(
     with backend(url, schema, max_size=1) as store:
         names = [*(f"t{number}" for number in range(7)), "ä"]
         for name in ["", *names]:
-            save(store, row(name, 0, run_id="r" if name in names[:4] else None), frames(0))
+            save(store, numbered(name, 0, run_id="r" if name in names[:4] else None), frames(0))
         pages: list[Sequence[str]] = []
         for page in store.threads():
             pages.append(page)
@@ -313,14 +338,14 @@ def test_threads_come_in_pages_and_no_connection_is_held_between_them(
 def test_loading_uses_an_index_even_when_the_tables_grew_since_it_was_planned(
     url: str, schema: str, store: PostgresBackend
 ) -> None:
-    save(store, row("t", 0), frames(0))
+    save(store, numbered("t", 0), frames(0))
     load = f"SELECT * FROM \"{schema}\".load_1('t', '', NULL)"
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f'ANALYZE "{schema}".rows, "{schema}".frames, "{schema}".writes'.encode())
         for _ in range(10):
             db.execute(load.encode())
         for number in range(300):
-            save(store, row(f"t{number}", 0), frames(0))
+            save(store, numbered(f"t{number}", 0), frames(0))
         with db.transaction():
             assert len(db.execute(load.encode()).fetchall()) == 3
             read = db.execute(

@@ -23,7 +23,8 @@ from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, Pos
 from langgraph_statekit.checkpoint.backends.postgres_connections import Connections
 from langgraph_statekit.errors import Misuse, Unavailable
 from tests.servers import Server, Servers, _ordinary_user, free_ports, postgres_server, wait_until
-from tests.stores.pg import backend, frames, query, row, save, terminate, together
+from tests.stores.pg import backend, frames, numbered, query, terminate, together
+from tests.stores.verbs import save
 
 
 @pytest.fixture
@@ -240,7 +241,7 @@ def test_a_crash_and_restart_within_retry_s_loses_nothing(own_server: Server, gi
                 return 0
             done = 0
             while not restarted.is_set() or done < 20:
-                save(store, row(f"{given}{number}", done), frames(done))
+                save(store, numbered(f"{given}{number}", done), frames(done))
                 done += 1
             return done
 
@@ -254,7 +255,7 @@ def pgbouncer(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Yield the address of a private PgBouncer in transaction mode with two server connections."""
     binary = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if binary is None:
-        pytest.skip("no pgbouncer program on this machine")
+        pytest.skip("no pgbouncer program: install the package `pgbouncer` of the system (apt, dnf or brew)")
     target = conninfo_to_dict(servers.url("postgres"))
     (port,) = free_ports(1)
     directory = tmp_path_factory.mktemp("pgbouncer")
@@ -314,7 +315,7 @@ async def test_every_operation_works_behind_pgbouncer_in_transaction_mode(behind
 def test_many_workers_may_set_up_at_once_behind_pgbouncer(url: str, name: str, pgbouncer: str) -> None:
     def start(number: int) -> None:
         with backend(pgbouncer, name) as store:
-            save(store, row(f"t{number}", 0), frames(0))
+            save(store, numbered(f"t{number}", 0), frames(0))
 
     together(16, start)
     assert query(url, f'SELECT count(*) FROM "{name}".threads') == [(16,)]

@@ -20,7 +20,8 @@ from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import DataError
 from tests.servers import Servers
-from tests.stores.pg import backend, counting_proxy, frame, frames, key, query, row, save, together, write
+from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
+from tests.stores.verbs import frame, key, save
 
 
 @pytest.fixture
@@ -112,10 +113,10 @@ def test_bytes_of_a_growing_list_stay_near_linear(url: str, schema: str) -> None
 def chain(store: PostgresBackend, length: int) -> list[Frame]:
     """Save a row for each frame of a chain; return the chain."""
     made = [frame(key(1, 0), b"value 0")]
-    save(store, row("t", 0), made)
+    save(store, numbered("t", 0), made)
     for number in range(1, length):
         made.append(frame(key(1, number), b"value %d" % number, made[-1]))
-        assert save(store, row("t", number), [made[-1]]) is True
+        assert save(store, numbered("t", number), [made[-1]]) is True
     return made
 
 
@@ -136,7 +137,7 @@ def test_reads_and_saves_touch_only_the_rows_that_they_need(url: str, schema: st
 
     def new() -> SaveRow:
         number = next(numbers)
-        return SaveRow(row("t", number), [frame(key(1, number), b"new", made[-1]), Frame(key(2, number), None)])
+        return SaveRow(numbered("t", number), [frame(key(1, number), b"new", made[-1]), Frame(key(2, number), None)])
 
     with psycopg.connect(url, autocommit=True) as db:
         same = PostgresBackend(db, schema=schema)
@@ -159,18 +160,18 @@ def test_reads_and_saves_touch_only_the_rows_that_they_need(url: str, schema: st
 def test_a_refused_save_changes_nothing(store: PostgresBackend) -> None:
     base = frame(key(1, 0), b"base")
     delta = frame(key(1, 1), b"delta", base)
-    assert save(store, row("t", 1), [frame(key(2, 1), b"x"), delta]) is False
+    assert save(store, numbered("t", 1), [frame(key(2, 1), b"x"), delta]) is False
     assert store.outline("t") == store.outline("none")
     for replaced in (frame(key(1, 0), b"other"), Frame(key(3, 0), b"\1\0" + base.check)):
-        save(store, row("t", 0), [replaced])
+        save(store, numbered("t", 0), [replaced])
         before = store.outline("t")
-        assert save(store, row("t", 1), [frame(key(2, 1), b"x"), delta]) is False
-        assert save(store, row("t", 0, body=b"new"), [delta]) is False
+        assert save(store, numbered("t", 1), [frame(key(2, 1), b"x"), delta]) is False
+        assert save(store, numbered("t", 0, body=b"new"), [delta]) is False
         assert store.outline("t") == before
-    save(store, row("u", 0), [base])
-    assert save(store, row("t", 1), [delta]) is False, "a base of another thread"
-    save(store, row("t", 0), [base])
-    assert save(store, row("t", 1), [delta]) is True
+    save(store, numbered("u", 0), [base])
+    assert save(store, numbered("t", 1), [delta]) is False, "a base of another thread"
+    save(store, numbered("t", 0), [base])
+    assert save(store, numbered("t", 1), [delta]) is True
 
 
 @pytest.mark.parametrize("data", [b"\1\0other value", None])
@@ -179,10 +180,10 @@ def test_a_base_that_was_replaced_or_removed_serves_the_deltas_on_it(
 ) -> None:
     base = frame(key(1, 0), b"base")
     first, second = frame(key(1, 1), b"first", base), frame(key(1, 2), b"second", base)
-    save(store, row("t", 0), [base])
-    save(store, row("t", 1), [first])
-    save(store, row("t", 2), [Frame(base.key, data)])
-    assert save(store, row("t", 3), [second]) is True
+    save(store, numbered("t", 0), [base])
+    save(store, numbered("t", 1), [first])
+    save(store, numbered("t", 2), [Frame(base.key, data)])
+    assert save(store, numbered("t", 3), [second]) is True
     kept = Frame(base.key + base.check, base.data)
     assert store.fill("t", [first.key], [])[0] == {first.key: first, kept.key: kept}
     assert store.fill("t", [first.key, second.key, base.key], [])[0] == {
@@ -195,12 +196,12 @@ def test_one_bad_save_of_a_batch_fails_alone(store: PostgresBackend) -> None:
     long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
     delta = frame(key(1, 1), b"delta", frame(key(1, 0), b"missing"))
     refused, *bad = [
-        SaveRow(row("t", 1), [delta]),
-        SaveRow(row("nul\0", 1), frames(1)),
-        SaveRow(row(long, 1), frames(1)),
+        SaveRow(numbered("t", 1), [delta]),
+        SaveRow(numbered("nul\0", 1), frames(1)),
+        SaveRow(numbered(long, 1), frames(1)),
         SaveWrites(Ref("t", "nul\0", "1"), [write("task", 0)]),
     ]
-    good = [SaveRow(row("t", 2), frames(2)), SaveWrites(Ref("t", "", "000002"), [write("task", 0)])]
+    good = [SaveRow(numbered("t", 2), frames(2)), SaveWrites(Ref("t", "", "000002"), [write("task", 0)])]
     assert store.save([refused, *good]) == [False, True, True]
     for one in bad:
         results = store.save([refused, good[0], one, good[1]])
@@ -215,8 +216,8 @@ def test_one_bad_save_of_a_batch_fails_alone(store: PostgresBackend) -> None:
 
 def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, schema: str) -> None:
     pick = random.Random(1)
-    saves: list[Save] = [SaveRow(row(f"t{pick.randrange(5)}", number), frames(number)) for number in range(60)]
-    last = SaveRow(row("t1", 7, body=b"last"), [])
+    saves: list[Save] = [SaveRow(numbered(f"t{pick.randrange(5)}", number), frames(number)) for number in range(60)]
+    last = SaveRow(numbered("t1", 7, body=b"last"), [])
     ref = Ref("t1", "", "000007")
     tasks = [(f"task {n}", b"%d" % n) for n in range(100)]
     fan_out = [
@@ -225,7 +226,7 @@ def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, sche
     ]
     with counting_proxy(url) as (proxied, trips), backend(proxied, schema) as store:
         made: list[Any] = []
-        assert trips.of(lambda: made.append(store.save([SaveRow(row("t1", 7), []), *saves, *fan_out, last]))) == 1
+        assert trips.of(lambda: made.append(store.save([SaveRow(numbered("t1", 7), []), *saves, *fan_out, last]))) == 1
         assert made == [[True] * 162]
         tables = " UNION ALL ".join(
             f'SELECT xmin::text FROM "{schema}".{table}' for table in ("rows", "frames", "writes")
@@ -247,7 +248,7 @@ def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, sche
 
 def test_a_batch_too_large_for_one_message_is_saved(store: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("langgraph_statekit.checkpoint.backends.postgres.MESSAGE_BYTES", 10)
-    assert store.save([SaveRow(row("t", number), frames(number)) for number in range(3)]) == [True] * 3
+    assert store.save([SaveRow(numbered("t", number), frames(number)) for number in range(3)]) == [True] * 3
     assert [each.seq for each in store.outline("t").rows] == [1, 2, 3]
 
 
@@ -256,7 +257,7 @@ def test_batches_that_share_threads_do_not_block_each_other(store: PostgresBacke
         pick = random.Random(number)
         for step in range(10):
             threads = pick.sample(range(10), 6)
-            batch: list[Save] = [SaveRow(row(f"t{n}", 100 * number + step), []) for n in threads]
+            batch: list[Save] = [SaveRow(numbered(f"t{n}", 100 * number + step), []) for n in threads]
             batch += [SaveWrites(Ref(f"t{n}", "", "1"), [write("shared", -1), write("shared", 0)]) for n in threads]
             pick.shuffle(batch)
             assert store.save(batch) == [True] * 12
@@ -310,7 +311,9 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
                 results = [each.copy_thread(thread, other, str(step % 3)) for each in (memory, store)]
             case 3 | 4 | 5:
                 change = Change(
-                    [ref(thread) for _ in range(pick.randrange(3))], keys(), {ref(thread): link() for _ in range(2)}
+                    drop=[ref(thread) for _ in range(pick.randrange(3))],
+                    drop_frames=keys(),
+                    relink={ref(thread): link() for _ in range(2)},
                 )
                 late = pick.random() < 0.2
                 results = [each.apply(thread, each.outline(thread).rev + late, change) for each in (memory, store)]

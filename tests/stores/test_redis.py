@@ -17,21 +17,12 @@ from redis import exceptions as failures
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
 from langgraph_statekit.checkpoint.records import Change, Query, Ref, SaveRow, Write
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
-from tests.faces import Face, SyncFace, checkpoint, config, metadata
+from tests.conformance import conforms
+from tests.faces import checkpoint, config, metadata
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import ask, node, port_of, redis_binary, started, valkey_binary
-from tests.stores.redis_threads import (
-    chat,
-    contents,
-    count_trips,
-    frame,
-    fresh,
-    listed_threads,
-    passes_conformance,
-    row,
-    save,
-    save_writes,
-)
+from tests.stores.redis_threads import chat, contents, count_trips, fresh, listed_threads
+from tests.stores.verbs import frame, row, save, save_writes
 
 HOSTILE = (
     "user*1",
@@ -84,15 +75,10 @@ def backend(saver: RedisSaver) -> RedisBackend:
     return saver.backend
 
 
-@pytest.mark.parametrize("face", [lambda saver: saver, SyncFace], ids=["async", "sync"])
-async def test_conforms_on_redis_and_valkey(either: Server, face: Callable[[Any], Face]) -> None:
-    await passes_conformance(lambda: RedisSaver.from_url(either.url, prefix=fresh()), face)
-
-
 async def test_a_user_without_admin_rights_who_may_touch_only_the_prefix_suffices(either: Server) -> None:
     ask(either, "ACL", "SETUSER", "app", "on", ">pw", "~mine:*", "+@all", "-@admin", "-@dangerous")
     url = f"redis://app:pw@127.0.0.1:{port_of(either)}"
-    await passes_conformance(lambda: RedisSaver.from_url(url, prefix=f"mine:{fresh()}"), lambda saver: saver)
+    await conforms(lambda: RedisSaver.from_url(url, prefix=f"mine:{fresh()}"))
     with RedisSaver.from_url(url, prefix="theirs") as saver, pytest.raises(Misuse, match="theirs") as caught:
         saver.get_tuple(config())
     assert isinstance(caught.value.__cause__, failures.NoPermissionError)
@@ -127,9 +113,26 @@ def test_round_trips_do_not_depend_on_the_length_of_the_thread(
     assert count(lambda: list(saver.list(config(), limit=50, before=middle))) <= 2
     assert count(lambda: saver.get_delta_channel_history(config=config(), channels=["m"])) <= 2
     assert count(lambda: saver.copy_thread("t", "copy")) == 1
+    assert count(lambda: saver.delete_for_runs(["run 1"])) == 16 + 2 + 2 * 2, "pages, runs of threads, two changes"
+    assert [len(list(saver.list(config(name)))) for name in ("t", "copy")] == [steps, steps]
     assert count(lambda: saver.prune(["t"])) == 2
     assert count(lambda: saver.delete_thread("copy")) == 1
     assert [item.checkpoint["id"] for item in saver.list(config())] == [made["id"]]
+
+
+async def test_async_calls_make_no_more_round_trips(saver: RedisSaver, trips: Counter[str]) -> None:
+    head = config(id=chat(saver, 10)[-1])
+    made = checkpoint({"m": [1]}, {"m": "1"})
+    calls: list[Callable[[], Any]] = [
+        lambda: saver.aput(head, made, metadata(), {"m": "1"}),
+        lambda: saver.aput_writes(head, [("m", 1)], "one more"),
+        lambda: saver.aget_tuple(config()),
+        lambda: saver.aget_tuple(head),
+    ]
+    for call in calls:
+        trips.clear()
+        await call()
+        assert trips["trips"] == 1
 
 
 def test_all_threads_are_listed_in_a_fixed_order_whatever_their_number(saver: RedisSaver, trips: Counter[str]) -> None:
@@ -235,7 +238,7 @@ def test_the_log_of_a_fan_out_grows_in_proportion(backend: RedisBackend, client:
     for i in range(1000):
         if i % 500 == 0:
             size.append(client.info("persistence")["aof_current_size"])
-        save_writes(backend, ref, Write(f"task {i:36}", 0, "m", "", b"x" * 40))
+        save_writes(backend, ref, [Write(f"task {i:36}", 0, "m", "", b"x" * 40)])
     size.append(client.info("persistence")["aof_current_size"])
     assert size[2] - size[1] < 1.1 * (size[1] - size[0])
     _, writes = backend.fill("t", [], [ref])

@@ -19,7 +19,8 @@ from langgraph_statekit.errors import Unavailable
 from tests.faces import config
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import DURABLE, ask, node, port_of, redis_binary, started
-from tests.stores.redis_threads import chat, frame, row, save
+from tests.stores.redis_threads import chat
+from tests.stores.verbs import frame, row, save
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_repeated_verb_changes_nothing_more(own: Server) -> None:
         whole = frame(bytes(16), b"abcd")
         frames = [whole, frame(bytes(15) + b"1", b"efgh", whole), frame(bytes(16), b"new ")]
         for id, each in zip(("1", "2", "3"), frames, strict=True):
-            assert save(store, row("t", id), each) is True
+            assert save(store, row("t", id), [each]) is True
         writes = SaveWrites(ref, [Write("a", 0, "m", "", b"1"), Write("a", -1, "m", "", b"2")])
         assert store.save([SaveRow(row("t", "2"), frames[1:2]), writes, writes]) == [True] * 3
         assert store.fill("t", [frames[1].key], [])[0].keys() == {frames[1].key, whole.key + whole.check}

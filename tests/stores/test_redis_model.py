@@ -18,7 +18,8 @@ from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row
 from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from tests.servers import Server
 from tests.stores.redis_nodes import node, redis_binary, started
-from tests.stores.redis_threads import frame, fresh, save, save_writes
+from tests.stores.redis_threads import fresh
+from tests.stores.verbs import frame, ordered, row, save, save_writes
 
 THREADS = ("t", "a:b", "{x}", "", "user*1")
 NAMESPACES = ("", "n", "n:1", "=n")
@@ -67,8 +68,8 @@ class History:
         kind, check = self.pick.choice("gwwdd"), self.pick.choice(CHECKS)
         if kind == "g":
             return Frame(key, None)
-        base = frame(self.pick.choice(KEYS), self.pick.choice(CHECKS)) if kind == "d" else None
-        return frame(key, check, base, self.pick.randbytes(20))
+        base = frame(self.pick.choice(KEYS), b"", check=self.pick.choice(CHECKS)) if kind == "d" else None
+        return frame(key, self.pick.randbytes(20), base, check=check)
 
     def writes(self) -> SaveWrites:
         task = self.pick.choice(("a", "b", "", "="))
@@ -142,17 +143,13 @@ def view(store: Backend, queries: Sequence[Query]) -> dict[Any, Any]:
             seen[thread, ns] = (list(outline.rows), outline.frames)
         frames, writes = store.fill(thread, KEYS, refs)
         seen[thread, "frames"] = frames
-        seen[thread, "writes"] = {ref: _ordered(found) for ref, found in writes.items() if found}
+        seen[thread, "writes"] = {ref: ordered(found) for ref, found in writes.items() if found}
         for address in [*refs, *(Ref(thread, ns, "") for ns in NAMESPACES)]:
             found = store.load(thread, address.ns, address.id or None)
-            seen[address] = found and (found.row, dict(found.frames), _ordered(found.writes))
+            seen[address] = found and (found.row, dict(found.frames), ordered(found.writes))
     for runs in (None, ["r1"], ["r2", ""]):
         seen["threads", str(runs)] = sorted(thread for page in store.threads(runs) for thread in page)
     return seen
-
-
-def _ordered(writes: Sequence[Write]) -> list[Write]:
-    return sorted(writes, key=lambda write: (write.task, write.idx))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -176,11 +173,11 @@ def test_writes_that_came_before_a_copy_stand_instead_of_the_copied_ones(server:
     try:
         for each in (MemoryBackend(), store):
             for thread, task in (("s", "a"), ("s", "b"), ("t", "b")):
-                save_writes(each, Ref(thread, "", "1"), Write(task, 0, "m", "", thread.encode()))
-            assert save(each, Row(Ref("s", "", "1"))) is True
+                save_writes(each, Ref(thread, "", "1"), [Write(task, 0, "m", "", thread.encode())])
+            assert save(each, row("s", "1")) is True
             assert each.copy_thread("s", "t", "one")
-            save_writes(each, Ref("t", "", "1"), Write("a", 0, "m", "", b"later"))
-            seen.append(_ordered(each.fill("t", [], [Ref("t", "", "1")])[1][Ref("t", "", "1")]))
+            save_writes(each, Ref("t", "", "1"), [Write("a", 0, "m", "", b"later")])
+            seen.append(ordered(each.fill("t", [], [Ref("t", "", "1")])[1][Ref("t", "", "1")]))
         assert seen[0] == seen[1]
         assert [write.data for write in seen[1]] == [b"later", b"t"]
     finally:

@@ -14,10 +14,12 @@ from redis.cluster import RedisCluster
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Write
 from langgraph_statekit.errors import Unavailable
+from tests.conformance import conforms
 from tests.faces import config
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import ask, cluster, port_of, sentinel
-from tests.stores.redis_threads import chat, frame, fresh, listed_threads, passes_conformance, row, save, save_writes
+from tests.stores.redis_threads import chat, fresh, listed_threads
+from tests.stores.verbs import frame, row, save, save_writes
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def url(nodes: list[Server]) -> str:
 
 
 async def test_conforms_on_a_cluster(url: str) -> None:
-    await passes_conformance(lambda: RedisSaver.from_url(url, prefix=fresh()), lambda saver: saver)
+    await conforms(lambda: RedisSaver.from_url(url, prefix=fresh()))
 
 
 def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(url: str, nodes: list[Server]) -> None:
@@ -63,12 +65,12 @@ def test_a_copy_between_nodes_is_whole_idempotent_and_keeps_writes_that_came_fir
     store = RedisBackend(lambda: RedisCluster.from_url(url.replace("+cluster", "")), prefix=fresh())
     try:
         for id in ("1", "2"):
-            save(store, row("s", id, "n", keys=(key,), body=bytes(range(256))), frame(key, b"\xff\0ab"))
-            save_writes(store, Ref("s", "n", id), Write("task", 0, "m", "", b"\0"), Write("task", -1, "m", "", b""))
+            save(store, row("s", id, "n", keys=(key,), body=bytes(range(256))), [frame(key, b"\xff\0ab")])
+            save_writes(store, Ref("s", "n", id), [Write("task", 0, "m", "", b"\0"), Write("task", -1, "m", "", b"")])
         for i in range(40):
             target = f"target {i}"
             early = [Write("other", 0, "m", "", b"early")]
-            save_writes(store, Ref(target, "n", "1"), *early)
+            save_writes(store, Ref(target, "n", "1"), early)
             assert store.copy_thread("s", target, "one") is True
             assert content(target) == content("s")
             assert store.fill(target, [], [Ref(target, "n", "1")])[1] == {Ref(target, "n", "1"): early}

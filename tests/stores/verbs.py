@@ -1,24 +1,56 @@
-"""One save at a time, for tests of the stores themselves."""
+"""Records for the tests of the stores themselves, and one save at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write
 
 
+def key(channel: object, version: int) -> bytes:
+    """Return the key of a frame."""
+    return f"{channel}".encode().ljust(8, b"_") + version.to_bytes(8, "big")
+
+
+def row(thread: str, id: str, ns: str = "", **fields: Any) -> Row:
+    """Return a checkpoint."""
+    return Row(Ref(thread, ns, id), **{"body": f"body {ns} {id}".encode() * 3, **fields})
+
+
+def frame(key: bytes, value: bytes, base: Frame | None = None, *, check: bytes | None = None) -> Frame:
+    """Return a value in an envelope, as a delta if a base is given."""
+    check = check or crc32(value, crc32(base.check if base else b"")).to_bytes(4, "big")
+    chain = base.key[:16] + base.check + bytes(9) if base else b""
+    return Frame(key, b"\1" + (b"\2" if base else b"\0") + check + chain + value)
+
+
 def save(store: Backend, row: Row, frames: Sequence[Frame] = ()) -> bool:
+    """Save a checkpoint alone."""
     return save_one(store, SaveRow(row, frames, clock_us(row.ref.id)))
 
 
 def save_writes(store: Backend, ref: Ref, writes: Sequence[Write]) -> None:
+    """Save writes alone."""
     assert save_one(store, SaveWrites(ref, writes))
 
 
 def save_one(store: Backend, one: Save) -> bool:
+    """Return the result of one save, or raise its error."""
     [result] = store.save([one])
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def ordered(writes: Sequence[Write]) -> list[Write]:
+    """Return writes in an order that does not depend on the store."""
+    return sorted(writes, key=lambda write: (write.task, write.idx))
+
+
+def deltas(store: Backend, thread: str) -> int:
+    """Return how many values of a thread are stored as deltas."""
+    return sum(frame.base is not None for frame in store.outline(thread).frames.values())

@@ -131,7 +131,7 @@ class MemoryBackend:
             held = self._threads.get(thread, _Thread())
             return (
                 {key: held.frames[key] for key in with_bases(held.frames, keys)},
-                {ref: list(held.writes[ref].values()) for ref in refs if ref in held.writes},
+                {ref: list(held.writes.get(ref, {}).values()) for ref in refs if ref in held.rows},
             )
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:

@@ -220,15 +220,20 @@ class PostgresBackend:
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
+        wanted = _columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
             " FROM {schema}.frames_1(%b, %b::bytea[])"
             " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
+            " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b"
+            " UNION ALL SELECT NULL, NULL, ns, id, NULL, NULL, NULL, NULL FROM {schema}.rows"
             " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b",
-            *(thread, sorted(keys), *_columns({(ref.ns, ref.id) for ref in refs}, 2), thread),
+            *(thread, sorted(keys), *wanted, thread, *wanted, thread),
         ):
             if key is None:
-                writes.setdefault(Ref(thread, ns, id), []).append(Write(task, idx, channel, path, data))
+                of_row = writes.setdefault(Ref(thread, ns, id), [])
+                if task is not None:
+                    of_row.append(Write(task, idx, channel, path, data))
             else:
                 frames[key] = Frame(key, data)
         return frames, writes

@@ -331,7 +331,7 @@ if verb == 'fill' then
   local keys = ARGV[2]
   local found = {}
   for i = 3 + keys, #ARGV do
-    found[#found + 1] = batches(mark(ARGV[i]))
+    found[#found + 1] = call('ZSCORE', order, ARGV[i]) and batches(mark(ARGV[i])) or false
   end
   return { closure(ARGV, 3, 2 + keys), found }
 end

@@ -152,7 +152,7 @@ class RedisBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         frames, batches = self._run("fill", thread, len(keys), *keys, *map(member_of, refs))
-        writes = {ref: unpack_writes(blobs) for ref, blobs in zip(refs, batches, strict=True) if blobs}
+        writes = {ref: unpack_writes(blobs) for ref, blobs in zip(refs, batches, strict=True) if blobs is not None}
         return unpack_frames(*frames), writes
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:

@@ -303,9 +303,9 @@ class ObjectBackend:
             for key in listing.result()
             if (folder := key.split("/")[-2]) in where
         }
-        writes: dict[Ref, list[Write]] = {}
+        writes: dict[Ref, list[Write]] = {ref: [] for ref in refs}
         for key, item in self._bucket.get_many(listed).items():
-            writes.setdefault(listed[key], []).extend(decode_writes(item.data))
+            writes[listed[key]].extend(decode_writes(item.data))
         return frames, writes
 
     def _list_writes(self, thread: str, head: Head | None, refs: Collection[Ref]) -> list[Future[Sequence[str]]]:
