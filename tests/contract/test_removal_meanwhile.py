@@ -30,7 +30,7 @@ def put_chain(saver: StatekitSaver, count: int) -> None:
     at = config("t")
     for step in range(count):
         values = {"a": f"value {step}", "b": "x" * 3000}
-        versions = {name: f"{step + 1:032}.0" for name in values}
+        versions = dict.fromkeys(values, f"{step + 1:032}.0")
         at = saver.put(at, checkpoint(values, versions), metadata(step), versions)
         saver.put_writes(at, [("a", step)], "task")
 

@@ -59,11 +59,13 @@ def start(path: Path, code: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def run(path: Path, code: str, *args: str) -> str:
+def run(path: Path, code: str, *args: str, stdin: str = "") -> None:
     with start(path, code, *args) as process:
-        out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
-    return out
+        try:
+            process.communicate(stdin, timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
 
 
 def ids(store: Backend, thread: str = "t") -> list[str]:
@@ -277,11 +279,8 @@ def test_no_save_is_lost_when_processes_and_their_forks_write_to_one_file(path: 
         work(f"{sys.argv[2]} after", 10)
         store.close()
     """
-    processes = [start(path, code, name) for name in "ab"]
-    for process in processes:
-        with process:
-            process.communicate("go\n" * 6, timeout=120)
-    assert [process.returncode for process in processes] == [0, 0]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda name: run(path, code, name, stdin="go\n" * 6), "ab"))
     with opened(path) as store:
         seqs = [each.seq for each in store.outline("t").rows]
         assert len(set(ids(store))) == len(set(seqs)) == 2 * (60 + 60 + 20)

@@ -1,24 +1,24 @@
 """Checkpoints in one SQLite file: the default that needs no server.
 
 WAL with full sync: a verb that returned survives a crash of the process and of the machine. One write transaction
-at a time, across processes too; readers never wait. Not for network file systems, whose locks SQLite cannot trust.
+at a time, across processes too; readers never wait for it. Not for network file systems: SQLite cannot trust their
+locks.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import random
 import sqlite3
-import threading
 import time
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
+from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -31,113 +31,130 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveWrites,
+    SaveRow,
     Stored,
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
-from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, Unavailable
+from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 FORMAT: Final = 1
 _PARAMS: Final = 500
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
+_PLACES: Final = """
+SELECT tid, seq,
+    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :id),
+    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent)
+FROM threads t WHERE thread = :thread
+"""
 _SAVE_ROW: Final = """
 INSERT INTO rows (tid, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
-VALUES (:tid, :ns, :id, :seq, :parent, :via, :hidden, :run_id, :keys, :deltas, :body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tid, ns, id) DO UPDATE SET parent = excluded.parent, via = excluded.via, hidden = excluded.hidden,
     run_id = excluded.run_id, keys = excluded.keys, deltas = excluded.deltas, body = excluded.body
 """
+_NEW_FRAME: Final = "INSERT INTO frames VALUES (?, ?, ?, ?, ?) ON CONFLICT (tid, key) DO NOTHING"
+_REPLACE_FRAME: Final = "INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?, ?)"
 _FRAMES: Final = """
 WITH RECURSIVE need(key) AS (
     VALUES {}
     UNION
-    SELECT b.key FROM need JOIN frames f ON f.tid = ? AND f.key = need.key AND f.base IS NOT NULL
-    JOIN frames b ON b.tid = f.tid AND b.key IN (substr(f.base, 1, 16), f.base)
+    SELECT coalesce((SELECT b.key FROM frames b
+        WHERE b.tid = f.tid AND b.key = substr(f.base, 1, 16) AND substr(b.head, 3, 4) = substr(f.base, 17)), f.base)
+    FROM need JOIN frames f ON f.tid = ? AND f.key = need.key WHERE f.base IS NOT NULL
 )
 SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
 """
-_KEEP_WRITE: Final = "INSERT OR IGNORE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_BOUNDS: Final = {
+    "ns": "r.ns = :ns",
+    "id": "r.id = :id",
+    "below_seq": "r.seq < :below_seq",
+    "before": "coalesce(r.seq < (SELECT b.seq FROM rows b WHERE b.tid = r.tid AND b.ns = r.ns AND b.id = :before),"
+    " r.id < :before)",
+}
+_WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
+_KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_ROWS: Final = f"""
-SELECT {_COLUMNS}, r.body FROM rows r
-WHERE r.tid = :tid AND NOT r.hidden AND (:ns IS NULL OR r.ns = :ns) AND (:id IS NULL OR r.id = :id)
-  AND (:below_seq IS NULL OR r.seq < :below_seq)
-  AND (:before IS NULL OR coalesce(
-      r.seq < (SELECT b.seq FROM rows b WHERE b.tid = r.tid AND b.ns = r.ns AND b.id = :before), r.id < :before))
-ORDER BY r.seq DESC LIMIT :limit
+_NOT_EMPTY: Final = "EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)"
+_THREADS: Final = f"SELECT thread FROM threads t WHERE thread >= ? AND {_NOT_EMPTY} ORDER BY thread LIMIT 500"
+_THREADS_OF_RUNS: Final = """
+SELECT DISTINCT t.thread FROM rows r CROSS JOIN threads t ON t.tid = r.tid
+WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
 """
 
 
 class SqliteBackend:
-    """Threads in one SQLite file; one connection writes, a few read."""
+    """Threads in one SQLite file; one connection writes, a few read.
+
+    Args:
+        path: The file; missing folders are made.
+        lock_wait_s: Seconds to wait for other threads and processes before `Unavailable`.
+        readers: Connections that read at once at most.
+    """
 
     deltas = True
 
     def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, readers: int = 8) -> None:
         self.path = Path(path).absolute()
-        self._lock_wait_s = lock_wait_s
-        self._write_lock = threading.Lock()
-        self._writer: sqlite3.Connection | None = None
-        self._idle: deque[sqlite3.Connection] = deque(maxlen=readers)
-        self._pid = os.getpid()
+        self._connections = Connections(self.path, lock_wait_s, readers)
+        self._reading, self._writing = self._connections.reading, self._connections.writing
 
     def setup(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Misuse(f"the folder {self.path.parent} cannot be made: {error}") from error
+        with self._reading() as db:
+            if self._version(db) == FORMAT:
+                return
         with self._writing() as db:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version > FORMAT:
-                raise SchemaTooNew(f"{self.path} has format {version}, this release reads up to {FORMAT}: upgrade it")
-            if version < FORMAT:
+            if self._version(db) < FORMAT:
                 for statement in resources.files(__package__).joinpath("sqlite.sql").read_text().split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {FORMAT}")
 
+    def _version(self, db: sqlite3.Connection) -> int:
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > FORMAT:
+            raise SchemaTooNew(f"{self.path} has format {version}, this release reads up to {FORMAT}: upgrade it")
+        return version
+
     def close(self) -> None:
-        with self._write_lock:
-            self._forget_after_fork()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-        while self._idle:
-            self._idle.pop().close()
+        self._connections.close()
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        if len(saves) == 1:
+            return [self._save_alone(saves[0])]
+        try:
+            with self._writing() as db:
+                return [self._save_apart(db, save) for save in saves]
+        except Unavailable as error:
+            if not is_disk_error(error.__cause__):
+                raise
+        return [self._save_on_full_disk(save) for save in saves]
+
+    def _save_alone(self, save: Save) -> bool:
         with self._writing() as db:
-            return [self._save_one(db, save) for save in saves]
+            return _save_one(db, save)
 
-    def _save_one(self, db: sqlite3.Connection, save: Save) -> bool:
-        if isinstance(save, SaveWrites):
-            return self._save_writes(db, save.ref, save.writes)
-        tid, seq = self._touch(db, save.row.ref.thread)
-        if not all(_has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
-            return False
-        ref = save.row.ref
-        if _seq(db, tid, ref.ns, ref.id) is None:
-            parent = _seq(db, tid, ref.ns, save.row.parent) if save.row.parent else None
-            here = place(save.at, seq, parent or 0)
-            while db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, here)).fetchone():
-                here += 1
-            db.execute("UPDATE threads SET seq = max(seq, ?) WHERE tid = ?", (here, tid))
-            seq = here
-        db.execute(_SAVE_ROW, _row_values(tid, seq, save.row))
-        for frame in save.frames:
-            _save_frame(db, tid, frame)
-        return True
+    def _save_on_full_disk(self, save: Save) -> bool | Exception:
+        try:
+            return self._save_alone(save)
+        except StatekitError as error:
+            return error
 
-    def _save_writes(self, db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
-        found = _tid(db, ref.thread)
-        tid = self._touch(db, ref.thread)[0] if found is None else found
-        for write in writes:
-            db.execute(
-                _KEEP_WRITE if write.idx >= 0 else _REPLACE_WRITE,
-                (tid, ref.ns, ref.id, write.task, write.idx, write.channel, write.path, write.data),
-            )
-        return True
+    def _save_apart(self, db: sqlite3.Connection, save: Save) -> bool | Exception:
+        db.execute("SAVEPOINT one")
+        try:
+            return _save_one(db, save)
+        except REFUSED as error:
+            db.execute("ROLLBACK TO one")
+            return explained(self.path, error)
+        finally:
+            if db.in_transaction:
+                db.execute("RELEASE one")
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         with self._reading() as db:
@@ -164,20 +181,10 @@ class SqliteBackend:
             if known is None:
                 return Outline(0, (), {})
             tid, rev = known
-            rows = db.execute(
-                f"SELECT {_COLUMNS} FROM rows r WHERE r.tid = ? AND (? IS NULL OR r.ns = ?) ORDER BY r.seq",
-                (tid, ns, ns),
-            )
-            return Outline(
-                rev,
-                [_row(thread, (*columns, b"")) for columns in rows],
-                {
-                    key: Frame(key, head)
-                    for key, head in db.execute(
-                        f"SELECT key, substr(data, 1, {HEAD_BYTES}) FROM frames WHERE tid = ?", (tid,)
-                    )
-                },
-            )
+            select = f"SELECT {_COLUMNS}, x'' FROM rows r WHERE r.tid = ? AND (?2 IS NULL OR r.ns = ?2) ORDER BY r.seq"
+            rows = [_row(thread, columns) for columns in db.execute(select, (tid, ns))]
+            heads = db.execute("SELECT key, head FROM frames WHERE tid = ?", (tid,))
+            return Outline(rev, rows, {key: Frame(key, head) for key, head in heads})
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._writing() as db:
@@ -208,162 +215,99 @@ class SqliteBackend:
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._writing() as db:
-            copied = db.execute(
-                "SELECT copied_by FROM threads t"
-                " WHERE thread = ? AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)",
-                (target,),
-            ).fetchone()
-            if copied is not None:
-                return bool(copied[0] == operation)
-            old = db.execute("SELECT tid, seq FROM threads WHERE thread = ?", (source,)).fetchone()
-            if old is None:
+            select = f"SELECT tid, seq, copied_by FROM threads t WHERE thread = ? AND {_NOT_EMPTY}"
+            there = db.execute(select, (target,)).fetchone()
+            if there is not None:
+                return bool(there[2] == operation)
+            held = db.execute(select, (source,)).fetchone()
+            if held is None:
                 return True
-            new = self._touch(db, target)[0]
-            db.execute("UPDATE threads SET seq = ?, copied_by = ? WHERE tid = ?", (old[1], operation, new))
+            old, seq, _ = held
+            new = _touch(db, target, seq)
+            db.execute("UPDATE threads SET copied_by = ? WHERE tid = ?", (operation, new))
+            columns = "ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
+            db.execute(f"INSERT INTO rows SELECT ?, {columns} FROM rows WHERE tid = ? ORDER BY seq", (new, old))
+            db.execute("INSERT INTO frames SELECT ?, key, base, head, data FROM frames WHERE tid = ?", (new, old))
             db.execute(
-                "INSERT INTO rows SELECT ?, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
-                " FROM rows WHERE tid = ? ORDER BY seq",
-                (new, old[0]),
-            )
-            db.execute(
-                "INSERT OR REPLACE INTO frames SELECT ?, key, base, data FROM frames WHERE tid = ?", (new, old[0])
-            )
-            db.execute(
-                "INSERT OR IGNORE INTO writes SELECT ?, ns, id, task, idx, channel, path, data"
-                " FROM writes WHERE tid = ?",
-                (new, old[0]),
+                "INSERT INTO writes SELECT ?, ns, id, task, idx, channel, path, data FROM writes s WHERE tid = ?"
+                " AND NOT EXISTS (SELECT 1 FROM writes w WHERE (w.tid, w.ns, w.id) = (?, s.ns, s.id))",
+                (new, old, new),
             )
             return True
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
-        wanted = None if run_ids is None else list(run_ids)
-        last = ""
+        statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
+        wanted = () if run_ids is None else (json.dumps(list(run_ids)),)
+        start = ""
         while True:
             with self._reading() as db:
-                page = [
-                    thread
-                    for (thread,) in db.execute(
-                        "SELECT thread FROM threads t WHERE thread > ?"
-                        " AND EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid"
-                        + ("" if wanted is None else f" AND r.run_id IN ({_marks(wanted)})")
-                        + ") ORDER BY thread LIMIT 500",
-                        (last, *(wanted or ())),
-                    )
-                ]
+                page = [thread for (thread,) in db.execute(statement, (start, *wanted))]
             if not page:
                 return
             yield page
-            last = page[-1]
-
-    def _touch(self, db: sqlite3.Connection, thread: str) -> tuple[int, int]:
-        # A new life of a thread id starts at another rev, so that no plan made for the old one fits it.
-        tid, seq = db.execute(
-            "INSERT INTO threads (thread, seq, rev) VALUES (?, 0, ?)"
-            " ON CONFLICT (thread) DO UPDATE SET rev = rev + 1 RETURNING tid, seq",
-            (thread, time.time_ns() // 1000),
-        ).fetchone()
-        return tid, seq
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        if not self._write_lock.acquire(timeout=self._lock_wait_s):
-            raise Unavailable(f"another thread held the write lock of {self.path} for {self._lock_wait_s:g} s")
-        try:
-            self._forget_after_fork()
-            with self._errors():
-                if self._writer is None:
-                    self._writer = self._patiently(self._connect)
-                db = self._writer
-                self._patiently(lambda: db.execute("BEGIN IMMEDIATE"))
-                try:
-                    yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
-        finally:
-            self._write_lock.release()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        self._forget_after_fork()
-        with self._errors():
-            try:
-                db = self._idle.pop()
-            except IndexError:
-                db = self._patiently(self._connect)
-            try:
-                self._patiently(lambda: db.execute("BEGIN"))
-                yield db
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                if len(self._idle) == self._idle.maxlen:
-                    db.close()
-                else:
-                    self._idle.append(db)
-
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            db.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            db.close()
-            raise
-        if mode != "wal":
-            db.close()
-            raise Misuse(f"{self.path} cannot use write-ahead logging (mode {mode!r}): put it on a local disk")
-        return db
-
-    def _patiently(self, call: Any) -> Any:
-        """Repeat a call that needs a lock of the file, in short steps, so that each waiting process gets its turn."""
-        deadline = time.monotonic() + self._lock_wait_s
-        while True:
-            try:
-                return call()
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                    raise
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"another process held the write lock of {self.path} for {self._lock_wait_s:g} s"
-                    ) from error
-            time.sleep(random.uniform(0.001, 0.004))
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-                raise Misuse(f"{self.path} cannot be written: {error}; check its folder and its permissions") from error
-            raise Unavailable(f"{self.path}: {error}; nothing of this call was saved") from error
-        except sqlite3.DatabaseError as error:
-            raise Corrupt(f"{self.path} is damaged or not a database: {error}") from error
-
-    def _forget_after_fork(self) -> None:
-        # A connection that crosses a fork can corrupt the file, so the child neither uses nor closes it.
-        if self._pid != os.getpid():
-            _ABANDONED.extend([self._writer, *self._idle])
-            self._writer, self._idle, self._pid = None, deque(maxlen=self._idle.maxlen), os.getpid()
+            start = f"{page[-1]}\0"
 
 
-_ABANDONED: list[sqlite3.Connection | None] = []
+def _save_one(db: sqlite3.Connection, save: Save) -> bool:
+    return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save.ref, save.writes)
 
 
-def _marks(values: Collection[Any]) -> str:
-    return ",".join("?" * len(values))
+def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
+    row = save.row
+    thread, ns, id = row.ref
+    known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
+    tid, last, seq, parent = known or (0, 0, None, None)
+    if not all(_has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
+        return False
+    if seq is None:
+        seq = place(save.at, last, parent or 0)
+        while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
+            seq += 1
+    tid = _touch(db, thread, seq)
+    keys, deltas = b"".join(row.keys), b"".join(row.deltas)
+    db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, keys, deltas, row.body))
+    for frame in save.frames:
+        _save_frame(db, tid, frame)
+    return True
+
+
+def _save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
+    values: tuple[Any, ...] = ()
+    if frame.data is not None:
+        base = b"".join(frame.base) if frame.base else None
+        values = (tid, frame.key, base, frame.data[:HEAD_BYTES], frame.data)
+        if db.execute(_NEW_FRAME, values).rowcount == 1:
+            return
+    old = db.execute("SELECT substr(head, 3, 4) FROM frames WHERE tid = ? AND key = ?", (tid, frame.key)).fetchone()
+    if old is not None and (frame.data is None or old[0] != frame.check):
+        # Deltas may build on the value that goes, so it stays under another key.
+        moved = (frame.key + old[0], tid, frame.key)
+        db.execute("UPDATE OR REPLACE frames SET key = ? WHERE tid = ? AND key = ?", moved)
+    if values:
+        db.execute(_REPLACE_FRAME, values)
+
+
+def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
+    tid = _tid(db, ref.thread) or _touch(db, ref.thread, 0)
+    for each in writes:
+        values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
+        db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
+    return True
+
+
+def _touch(db: sqlite3.Connection, thread: str, seq: int) -> int:
+    """Make the thread, or say that it changed; `seq` is in use from now on."""
+    # A new life of a thread id starts at another rev, so that no plan made for the old one fits it.
+    [tid] = db.execute(
+        "INSERT INTO threads (thread, seq, rev) VALUES (?, ?, ?)"
+        " ON CONFLICT (thread) DO UPDATE SET rev = rev + 1, seq = max(seq, excluded.seq) RETURNING tid",
+        (thread, seq, time.time_ns() // 1000),
+    ).fetchone()
+    return int(tid)
 
 
 def _tid(db: sqlite3.Connection, thread: str) -> int | None:
     found = db.execute("SELECT tid FROM threads WHERE thread = ?", (thread,)).fetchone()
-    return None if found is None else found[0]
-
-
-def _seq(db: sqlite3.Connection, tid: int, ns: str, id: str) -> int | None:
-    found = db.execute("SELECT seq FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id)).fetchone()
     return None if found is None else found[0]
 
 
@@ -375,52 +319,16 @@ def _drop(db: sqlite3.Connection, tid: int) -> None:
 def _has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
     """Whether a delta's base is stored."""
     found = db.execute(
-        "SELECT 1 FROM frames WHERE tid = ? AND (key = ? AND substr(data, 3, 4) = ? OR key = ?)",
-        (tid, key, check, key + check),
+        "SELECT 1 FROM frames WHERE tid = ? AND key IN (?, ?) AND substr(head, 3, 4) = ?",
+        (tid, key, key + check, check),
     )
     return found.fetchone() is not None
 
 
-def _save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
-    old = db.execute("SELECT substr(data, 3, 4) FROM frames WHERE tid = ? AND key = ?", (tid, frame.key)).fetchone()
-    if old is not None and (frame.data is None or old[0] != frame.check):
-        # Deltas may build on the value that goes, so it stays under another key.
-        moved = (frame.key + old[0], tid, frame.key)
-        db.execute("UPDATE OR REPLACE frames SET key = ? WHERE tid = ? AND key = ?", moved)
-    if frame.data is not None:
-        base = b"".join(frame.base) if frame.base else None
-        db.execute("INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?)", (tid, frame.key, base, frame.data))
-
-
-def _row_values(tid: int, seq: int, row: Row) -> dict[str, Any]:
-    return {
-        "tid": tid,
-        "ns": row.ref.ns,
-        "id": row.ref.id,
-        "seq": seq,
-        "parent": row.parent,
-        "via": row.via,
-        "hidden": row.hidden,
-        "run_id": row.run_id,
-        "keys": b"".join(row.keys),
-        "deltas": b"".join(row.deltas),
-        "body": row.body,
-    }
-
-
 def _row(thread: str, columns: tuple[Any, ...]) -> Row:
     ns, id, parent, via, seq, keys, deltas, run_id, hidden, body = columns
-    return Row(
-        Ref(thread, ns, id),
-        parent,
-        via,
-        seq,
-        _split(keys, KEY_BYTES),
-        _split(deltas, NAME_BYTES),
-        run_id,
-        bool(hidden),
-        body,
-    )
+    packed = _split(keys, KEY_BYTES), _split(deltas, NAME_BYTES)
+    return Row(Ref(thread, ns, id), parent, via, seq, *packed, run_id, bool(hidden), body)
 
 
 def _split(packed: bytes, size: int) -> tuple[bytes, ...]:
@@ -431,15 +339,11 @@ def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
     tid = _tid(db, query.thread)
     if tid is None:
         return []
-    values = {
-        "tid": tid,
-        "ns": query.ns,
-        "id": query.id,
-        "before": query.before,
-        "below_seq": query.below_seq,
-        "limit": query.limit,
-    }
-    return [_row(query.thread, columns) for columns in db.execute(_ROWS, values)]
+    # Only bounds that are set: a condition such as `:id IS NULL OR ...` keeps SQLite from using an index.
+    bounds = [f" AND {bound}" for name, bound in _BOUNDS.items() if getattr(query, name) is not None]
+    statement = f"SELECT {_COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND NOT r.hidden{''.join(bounds)}"
+    found = db.execute(f"{statement} ORDER BY r.seq DESC LIMIT :limit", {"tid": tid, **asdict(query)})
+    return [_row(query.thread, columns) for columns in found]
 
 
 def _fill(
@@ -454,15 +358,9 @@ def _fill(
         frames.update((key, Frame(key, data)) for key, data in found)
     writes: dict[Ref, list[Write]] = {}
     for ref in refs:
-        stored = [
-            Write(*columns)
-            for columns in db.execute(
-                "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?",
-                (tid, ref.ns, ref.id),
-            )
-        ]
-        if stored:
-            writes[ref] = stored
+        stored = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id))
+        if stored.fetchone() is not None:
+            writes[ref] = [Write(*columns) for columns in db.execute(_WRITES, (tid, ref.ns, ref.id))]
     return frames, writes
 
 

@@ -1,11 +1,11 @@
-CREATE TABLE IF NOT EXISTS threads (
+CREATE TABLE threads (
     tid INTEGER PRIMARY KEY,
     thread TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL,
     rev INTEGER NOT NULL,
     copied_by TEXT
 );
-CREATE TABLE IF NOT EXISTS rows (
+CREATE TABLE rows (
     tid INTEGER NOT NULL,
     ns TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -19,17 +19,18 @@ CREATE TABLE IF NOT EXISTS rows (
     body BLOB NOT NULL,
     UNIQUE (tid, ns, id)
 );
-CREATE INDEX IF NOT EXISTS rows_by_ns ON rows (tid, ns, seq);
-CREATE INDEX IF NOT EXISTS rows_by_seq ON rows (tid, seq);
-CREATE INDEX IF NOT EXISTS rows_by_run ON rows (run_id) WHERE run_id IS NOT NULL;
-CREATE TABLE IF NOT EXISTS frames (
+CREATE INDEX rows_by_ns ON rows (tid, ns, seq);
+CREATE INDEX rows_by_seq ON rows (tid, seq);
+CREATE INDEX rows_by_run ON rows (run_id) WHERE run_id IS NOT NULL;
+CREATE TABLE frames (
     tid INTEGER NOT NULL,
     key BLOB NOT NULL,
     base BLOB,
+    head BLOB NOT NULL,
     data BLOB NOT NULL,
     UNIQUE (tid, key)
 );
-CREATE TABLE IF NOT EXISTS writes (
+CREATE TABLE writes (
     tid INTEGER NOT NULL,
     ns TEXT NOT NULL,
     id TEXT NOT NULL,
