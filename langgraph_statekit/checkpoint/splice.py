@@ -68,8 +68,8 @@ def _common(base: bytes, i: int, new: bytes, j: int) -> int:
         elif step == 1:
             break
         else:
+            limit = done + step  # the first difference lies in this block
             step = max(step // 8, 1)
-            limit = min(limit, done + step * 8)
     return done
 
 

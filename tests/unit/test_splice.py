@@ -25,6 +25,47 @@ def test_patch_undoes_diff(blocks: list[bytes], edits: list[tuple[int, int, byte
     assert found is None or splice.patch(base, *found) == new
 
 
+FEW = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=600).map(b"".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(FEW, FEW, st.integers(0, 600), st.integers(0, 600))
+def test_a_shared_run_has_its_true_length(base: bytes, tail: bytes, i: int, j: int) -> None:
+    new = base[i:] + tail
+    i, j = min(i, len(base)), min(j, len(new))
+    run = 0
+    while i + run < len(base) and j + run < len(new) and base[i + run] == new[j + run]:
+        run += 1
+    assert splice._common(base, i, new, j) == run
+
+
+@settings(max_examples=500, deadline=None)
+@given(FEW, st.lists(st.tuples(st.integers(0, 600), st.integers(0, 40), FEW.map(lambda b: b[:40])), max_size=6))
+def test_patch_undoes_diff_of_texts_that_repeat_themselves(base: bytes, edits: list[tuple[int, int, bytes]]) -> None:
+    new = base
+    for at, cut, add in edits:
+        new = new[:at] + add + new[at + cut :]
+    found = splice.diff(base, new)
+    assert found is None or splice.patch(base, *found) == new
+
+
+def test_a_number_and_a_name_that_change_in_a_record_are_found() -> None:
+    def record(pages: int, last: str) -> bytes:
+        return (
+            b"\x83\xa4text"
+            + b"lorem ipsum " * 100
+            + b"\xa5pages"
+            + bytes((pages,))
+            + b"\xa8last_crawled_item_number"
+            + last.encode()
+        )
+
+    base, new = record(1, "TO-54717-ch"), record(2, "OU-12345-it")
+    found = splice.diff(base, new)
+    assert found is not None
+    assert splice.patch(base, *found) == new
+
+
 @given(st.binary(max_size=500), st.binary(max_size=500))
 def test_patch_undoes_diff_of_unrelated_bytes(base: bytes, new: bytes) -> None:
     found = splice.diff(base, new)
