@@ -15,6 +15,8 @@ COPY_BYTES: Final = _COPY.size
 _ANCHOR: Final = 24
 _PROBES: Final = (1, 4, 12, 40, 120, 400, 1200)
 _MAX_COPIES: Final = 256
+_NEAR_BYTES: Final = 1 << 20
+"""How far a search goes, but for the first two: a value may have lost its beginning, and large ones need a bound."""
 
 
 def diff(base: bytes, new: bytes) -> tuple[bytes, bytes] | None:
@@ -32,7 +34,8 @@ def diff(base: bytes, new: bytes) -> tuple[bytes, bytes] | None:
             pending, old_at, new_at = 0, old_at + run, new_at + run
             if new_at == len(new):
                 break
-        step, old_at = _resync(base, old_at, new, new_at)
+        end = len(base) if len(copies) < 2 else old_at + _NEAR_BYTES
+        step, old_at = _resync(base, old_at, end, new, new_at)
         inserted.append(new[new_at : new_at + step])
         pending += step
         new_at += step
@@ -73,13 +76,13 @@ def _common(base: bytes, i: int, new: bytes, j: int) -> int:
     return done
 
 
-def _resync(base: bytes, i: int, new: bytes, j: int) -> tuple[int, int]:
+def _resync(base: bytes, i: int, end: int, new: bytes, j: int) -> tuple[int, int]:
     """Bytes of `new` to insert at `j`, and where in `base` a shared run starts after them."""
     for probe in _PROBES:
         anchor = new[j + probe : j + probe + _ANCHOR]
         if len(anchor) < _ANCHOR:
             break
-        found = base.find(anchor, i)
+        found = base.find(anchor, i, end)
         if found < 0 and probe == _PROBES[0] and j == 0:
             continue
         if found >= 0:
