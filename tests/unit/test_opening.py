@@ -41,7 +41,7 @@ def test_options_stand_in_the_query_and_arguments_win(tmp_path: Path) -> None:
     for given, expected in zip(options, (2.5, 4), strict=True):
         saver = open_saver(path, **given)
         assert isinstance(saver, SqliteSaver)
-        assert saver.backend._lock_wait_s == expected  # type: ignore[attr-defined]
+        assert saver.backend._connections._wait_s == expected  # type: ignore[attr-defined]
         assert saver._threads._workers == 3
 
 
