@@ -220,23 +220,25 @@ class PostgresBackend:
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
+        stored: list[Ref] = []
         wanted = _columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
             " FROM {schema}.frames_1(%b, %b::bytea[])"
             " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
             " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b"
-            " UNION ALL SELECT NULL, NULL, ns, id, NULL, NULL, NULL, NULL FROM {schema}.rows"
-            " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b",
+            " UNION ALL SELECT NULL, NULL, ns, id, NULL, NULL, NULL, NULL"
+            " FROM unnest(%b::text[], %b::text[]) AS wanted (ns, id), LATERAL (SELECT 1 FROM {schema}.rows r"
+            " WHERE (r.thread_id, r.ns, r.id) = (%b, wanted.ns, wanted.id) LIMIT 1) AS stored",
             *(thread, sorted(keys), *wanted, thread, *wanted, thread),
         ):
-            if key is None:
-                of_row = writes.setdefault(Ref(thread, ns, id), [])
-                if task is not None:
-                    of_row.append(Write(task, idx, channel, path, data))
-            else:
+            if key is not None:
                 frames[key] = Frame(key, data)
-        return frames, writes
+            elif task is None:
+                stored.append(Ref(thread, ns, id))
+            else:
+                writes.setdefault(Ref(thread, ns, id), []).append(Write(task, idx, channel, path, data))
+        return frames, {ref: writes.get(ref, []) for ref in stored}
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         rev = 0
