@@ -42,17 +42,19 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
     Raises:
         Misuse: The URL is none of these, an option is unknown, or the store's client library is not installed.
     """
+    if not isinstance(url, str):
+        raise Misuse(f"a store URL is a string, not {type(url).__name__}")
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme not in SAVERS:
         raise Misuse(f"no store URL, its scheme is {scheme!r}: it must begin with one of {', '.join(SAVERS)}, then ://")
     module, name = SAVERS[scheme]
     try:
         saver = getattr(import_module(f"{_BACKENDS}.{module}"), name)
+        opened: StatekitSaver = saver.from_url(url, **options)
     except ModuleNotFoundError as error:
         if module not in _EXTRAS or (error.name or "").startswith("langgraph_statekit"):
             raise
         raise Misuse(
             f"{scheme}:// needs {error.name!r}: pip install 'langgraph-statekit[{_EXTRAS[module]}]'"
         ) from error
-    opened: StatekitSaver = saver.from_url(url, **options)
     return opened

@@ -25,6 +25,7 @@ from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Save
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
+from langgraph_statekit.errors import Misuse
 
 
 class StatekitSaver(BaseCheckpointSaver[str]):
@@ -52,6 +53,8 @@ class StatekitSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde or StatekitSerializer())
         self.backend = backend
+        if isinstance(secret_keys, str):
+            raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers)
         frames = Frames(cache_bytes)

@@ -99,3 +99,14 @@ def test_settings_of_the_driver_reach_it_unchanged() -> None:
 def test_a_constructor_given_no_client_says_what_it_needs(saver: Any, given: Any) -> None:
     with pytest.raises(Misuse, match=r"needed, not .*; for a URL use from_url"):
         saver(given)
+
+
+@pytest.mark.parametrize("url", [None, b"redis://h", Path("x.db")])
+def test_what_is_no_string_is_no_url(url: Any) -> None:
+    with pytest.raises(Misuse, match="a store URL is a string"):
+        open_saver(url)
+
+
+def test_one_name_in_place_of_the_secret_keys_is_refused() -> None:
+    with pytest.raises(Misuse, match="not one string"):
+        open_saver("memory://", secret_keys="token")
