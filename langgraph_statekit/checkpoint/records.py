@@ -28,6 +28,11 @@ def from_text(text: str) -> str:
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "\\", text)
 
 
+def split(joined: bytes, size_bytes: int) -> tuple[bytes, ...]:
+    """Return the pieces of equal size that were joined."""
+    return tuple(joined[at : at + size_bytes] for at in range(0, len(joined), size_bytes))
+
+
 class Ref(NamedTuple):
     """Address of one checkpoint; a plain tuple, since retention makes and looks up thousands."""
 

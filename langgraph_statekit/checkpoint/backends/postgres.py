@@ -43,6 +43,7 @@ from langgraph_statekit.checkpoint.records import (
     SaveWrites,
     Stored,
     Write,
+    split,
 )
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -337,10 +338,6 @@ def _migrations() -> dict[int, str]:
     return {int(f.name[:3]): f.read_text("utf-8") for f in scripts if f.name.endswith(".sql")}
 
 
-def _split(joined: bytes, size_bytes: int) -> tuple[bytes, ...]:
-    return tuple([joined[start : start + size_bytes] for start in range(0, len(joined), size_bytes)])
-
-
 def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
     return [list(column) for column in zip(*records, strict=True)] or [[] for _ in range(width)]
 
@@ -348,7 +345,7 @@ def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[obj
 def _row(thread: str, columns: TupleRow) -> Row:
     seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = columns
     return Row(
-        Ref(thread, ns, id), parent, via, seq, _split(keys, KEY_BYTES), _split(deltas, NAME_BYTES), run_id, hidden, body
+        Ref(thread, ns, id), parent, via, seq, split(keys, KEY_BYTES), split(deltas, NAME_BYTES), run_id, hidden, body
     )
 
 

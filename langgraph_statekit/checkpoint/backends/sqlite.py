@@ -34,6 +34,7 @@ from langgraph_statekit.checkpoint.records import (
     SaveRow,
     Stored,
     Write,
+    split,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
@@ -327,12 +328,8 @@ def _has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
 
 def _row(thread: str, columns: tuple[Any, ...]) -> Row:
     ns, id, parent, via, seq, keys, deltas, run_id, hidden, body = columns
-    packed = _split(keys, KEY_BYTES), _split(deltas, NAME_BYTES)
+    packed = split(keys, KEY_BYTES), split(deltas, NAME_BYTES)
     return Row(Ref(thread, ns, id), parent, via, seq, *packed, run_id, bool(hidden), body)
-
-
-def _split(packed: bytes, size: int) -> tuple[bytes, ...]:
-    return tuple(packed[at : at + size] for at in range(0, len(packed), size))
 
 
 def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:

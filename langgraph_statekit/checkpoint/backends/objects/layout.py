@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -22,7 +22,7 @@ from typing import Any, Final
 import ormsgpack
 
 from langgraph_statekit.checkpoint.frames import seal, unseal
-from langgraph_statekit.checkpoint.records import Ref, Row, Write
+from langgraph_statekit.checkpoint.records import Ref, Row, Write, split
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 FORMAT: Final = 1
@@ -127,7 +127,7 @@ class Head:
 
     def unneeded(self) -> list[bytes]:
         """Return the names in the garbage."""
-        return [name for _, names in self.garbage for name in _split(names, _NAME)]
+        return [name for _, names in self.garbage for name in split(names, _NAME)]
 
     def cleaned(self, grace_s: float) -> tuple[Head, list[bytes]]:
         """Return the head without the garbage that is so old that no reader needs it, and that garbage."""
@@ -243,15 +243,11 @@ def _plain(entry: Entry) -> tuple[Any, ...]:
 
 def _entry(thread: str, plain: Sequence[Any]) -> Entry:
     ns, id, parent, via, seq, run_id, hidden, keys, deltas, data, names, others = plain
-    own = tuple(_split(keys, _NAME))
-    frames = {key: name for key, name in zip(own, _split(names, _NAME), strict=True) if name != _NONE}
-    frames.update((pair[:_NAME], pair[_NAME:]) for pair in _split(others, 2 * _NAME))
-    row = Row(Ref(thread, ns, id), parent, via, seq, own, tuple(_split(deltas, 8)), run_id, hidden)
+    own = split(keys, _NAME)
+    frames = {key: name for key, name in zip(own, split(names, _NAME), strict=True) if name != _NONE}
+    frames.update((pair[:_NAME], pair[_NAME:]) for pair in split(others, 2 * _NAME))
+    row = Row(Ref(thread, ns, id), parent, via, seq, own, split(deltas, 8), run_id, hidden)
     return Entry(row, data, frames)
-
-
-def _split(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[start : start + size] for start in range(0, len(data), size))
 
 
 def _packed(*parts: object) -> bytes:
