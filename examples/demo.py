@@ -96,7 +96,7 @@ def main() -> int:
         for item in kills:
             run_until(item, folder)
         done = subprocess.run(command(folder), stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        end = next(place for place, line in enumerate(done) if line.startswith("items "))
+        end = next(place for place, line in enumerate(done) if line.startswith("items handled"))
         print("\n".join(["  " + line for line in (done[0], "...", *done[end - 1 :])]), flush=True)
         history = read_states(folder)
         show(history, items, folder)

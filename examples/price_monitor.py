@@ -2,15 +2,18 @@
 
 A LangGraph loop over a catalogue: `crawl` one competitor page, `decide` on a price, `apply` it to the shop's price
 table, then the next item. Every step is a checkpoint. Kill the process, start it again with the same `--thread`, and
-it goes on at the item where it stopped; no price is changed twice.
+it goes on at the item where it stopped; no price is changed twice. One process works on a thread at a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import math
+import os
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +47,10 @@ TRIES = 4
 CRAWL_ERRORS = (BadPage, OSError)
 MARGIN_PERCENT = 10
 LARGEST_STEP_PERCENT = 15
+LONGEST_WAIT_MS = 2**31 - 1
+EXIT_CODES = """Exit codes: 0 every item is done; 2 the input cannot be used or the store does not answer; 130 or 143
+stopped by Ctrl-C or SIGTERM; 141 nobody reads the output any more. After a stop or a kill the same command goes on
+where the thread stopped. A second process on the same thread waits for the first."""
 
 
 def key_of(thread: str, sku: str) -> str:
@@ -53,7 +60,11 @@ def key_of(thread: str, sku: str) -> str:
 
 def fingerprint(items: Sequence[Item]) -> str:
     """Return a short name for exactly this catalogue."""
-    return hashlib.sha256(repr(items).encode()).hexdigest()[:16]
+    return short_hash(repr(items))
+
+
+def short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class State(TypedDict, total=False):
@@ -190,11 +201,13 @@ class Stop:
             self._event.wait(delay_s)
 
 
-def run(options: argparse.Namespace, stop: Stop) -> int:
+def run(options: argparse.Namespace) -> int:
     """Work through the catalogue and return the exit code."""
     items = read_catalogue(options.catalogue)
+    stop = Stop()
     with (
         closing(PriceTable(options.prices, items, strict=options.provider == "strict")) as prices,
+        closing(lock(options.prices, options.thread)),
         open_saver(options.store) as saver,
     ):
         builder = build_graph(items, prices, options.thread, pause=lambda: stop.wait(options.delay_s))
@@ -205,24 +218,45 @@ def run(options: argparse.Namespace, stop: Stop) -> int:
         }
         before = graph.get_state(config)
         new = before.created_at is None
+        done = before.values.get("position", 0)
         if not new:
             check_resume(before.values, items, prices, options.thread)
             if not before.tasks:  # `next` leaves out tasks whose writes are stored, though their step is not done
                 print(f"thread {options.thread!r} is finished, nothing to do")
-                summarize(before.values, items)
+                summarize(before.values, 0)
                 return 0
-        at = before.values.get("position", 0) + 1
         print(
-            f"thread {options.thread!r}: {'starting' if new else 'going on'} at item {at} of {len(items)}", flush=True
+            f"thread {options.thread!r}: {'starting' if new else 'going on'} at item {done + 1} of {len(items)}",
+            flush=True,
         )
+        stop.listen()
         try:
             graph.invoke(first_state(items) if new else None, config, durability="sync", control=stop.control)
         except GraphDrained:
-            done = graph.get_state(config).values.get("position", 0)
-            print(f"stopped after {done} of {len(items)} items; the same command goes on from there", flush=True)
+            now = graph.get_state(config).values.get("position", 0)
+            print(f"stopped after {now} of {len(items)} items; the same command goes on from there", flush=True)
             return 128 + stop.signal
-        summarize(graph.get_state(config).values, items)
+        after = graph.get_state(config).values
+        summarize(after, after["position"] - done)
         return 0
+
+
+def lock(prices: Path, thread: str) -> sqlite3.Connection:
+    """Keep other processes off what a thread does to a prices file, until this is closed or the process ends."""
+    path = f"{prices.resolve()}.{short_hash(thread)}.lock"
+    try:
+        held = sqlite3.connect(path, isolation_level=None, timeout=0)
+        try:
+            held.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            print(f"another process works on thread {thread!r}, waiting for its end", flush=True)
+            held.execute(f"PRAGMA busy_timeout = {LONGEST_WAIT_MS}")
+            held.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        raise InputError(f"lock file {path} cannot be used: {error}") from error
+    return held
 
 
 def check_resume(state: Mapping[str, Any], items: Sequence[Item], prices: PriceTable, thread: str) -> None:
@@ -233,17 +267,17 @@ def check_resume(state: Mapping[str, Any], items: Sequence[Item], prices: PriceT
         raise InputError(f"the prices file lacks changes that thread {thread!r} has made; take the one it began with")
 
 
-def summarize(state: Mapping[str, Any], items: Sequence[Item]) -> None:
+def summarize(state: Mapping[str, Any], handled: int) -> None:
     skipped: dict[str, list[str]] = {}
     for sku, problem in state["skipped"]:
         skipped.setdefault(problem, []).append(sku)
     print(
-        f"items {len(items)}, changed {state['changed']}, kept {state['kept']}, skipped {len(state['skipped'])}, "
-        f"repeats refused {state['repeats']}"
+        f"items handled: {handled} in this run, {state['position']} in all; changed {state['changed']}, "
+        f"kept {state['kept']}, skipped {len(state['skipped'])}, repeats avoided {state['repeats']}",
+        *(f"  skipped, {problem}: {', '.join(skus)}" for problem, skus in skipped.items()),
+        sep="\n",
+        flush=True,
     )
-    for problem, skus in skipped.items():
-        print(f"  skipped, {problem}: {', '.join(skus)}")
-    sys.stdout.flush()
 
 
 def seconds(text: str) -> float:
@@ -253,32 +287,53 @@ def seconds(text: str) -> float:
     return value
 
 
+def utf_8(text: str) -> str:
+    text.encode()  # an argument that is not UTF-8 comes with surrogates, which stores do not take
+    return text
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Adjust our prices to a competitor's, item by item; resumable.")
-    parser.add_argument("--store", default="sqlite:///price_monitor.db", metavar="URL", help="where checkpoints go")
+    parser = argparse.ArgumentParser(
+        description="Adjust our prices to a competitor's, item by item; resumable.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--store", default="sqlite:///price_monitor.db", type=utf_8, metavar="URL", help="where checkpoints go"
+    )
     parser.add_argument("--catalogue", default=CATALOGUE, type=Path, metavar="CSV", help="items to work through")
-    parser.add_argument("--prices", default="prices.db", metavar="FILE", help="the shop's price system (SQLite)")
+    parser.add_argument("--prices", default="prices.db", type=Path, metavar="FILE", help="the shop's price system")
     parser.add_argument(
         "--provider",
         default="strict",
         choices=("strict", "plain"),
         help="strict: the price system refuses a repeated key; plain: it can only be asked",
     )
-    parser.add_argument("--thread", default="price-monitor", metavar="ID", help="same ID: go on where it stopped")
+    parser.add_argument(
+        "--thread", default="price-monitor", type=utf_8, metavar="ID", help="same ID: go on where it stopped"
+    )
     parser.add_argument("--delay-s", default=0.0, type=seconds, metavar="SECONDS", help="pause before each item")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; exit code 0 when every item is done, 2 for bad input or a store that does not answer."""
+    """Run the command and return its exit code, as `EXIT_CODES` says."""
     options = parse(arguments)
-    stop = Stop()
-    stop.listen()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the first step there is nothing to finish
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return run(options, stop)
+        return run(options)
     except (InputError, StatekitError, ImportError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return fail(error)
+    except OSError as error:  # all others are dealt with where they arise: this one is of the output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds goes nowhere
+        return 128 + signal.SIGPIPE if isinstance(error, BrokenPipeError) else fail(error)
+
+
+def fail(error: Exception) -> int:
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -62,9 +62,11 @@ def read_catalogue(path: Path) -> list[Item]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file, strict=True)
-            missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
-            if missing:
+            names = list(table.fieldnames or ())
+            if missing := [name for name in COLUMNS if name not in names]:
                 raise InputError(f"catalogue {path} has no column {', '.join(missing)}")
+            if repeated := [name for name in COLUMNS if names.count(name) > 1]:
+                raise InputError(f"catalogue {path} has more than one column {', '.join(repeated)}")
             items: dict[str, Item] = {}
             for line in table:
                 where = f"catalogue {path}, line {table.line_num}"
@@ -79,7 +81,9 @@ def read_catalogue(path: Path) -> list[Item]:
     return list(items.values())
 
 
-def read_item(line: Mapping[str, str | None], where: str) -> Item:
+def read_item(line: Mapping[str | None, Any], where: str) -> Item:
+    if any(line.get(None, ())):  # what is left over
+        raise InputError(f"{where}: more fields than columns; a comma belongs into quotes")
     field = {name: (line[name] or "").strip() for name in COLUMNS}
     if not re.fullmatch(r"[A-Za-z0-9._-]+", field["sku"]):  # it becomes part of a key
         raise InputError(f"{where}: {field['sku']!r} is not a sku")
@@ -145,12 +149,13 @@ class PriceTable:
         strict: Refuse a key that was used before. Without it a repeated change is made again.
     """
 
-    def __init__(self, path: str, items: Sequence[Item], *, strict: bool) -> None:
+    def __init__(self, path: Path, items: Sequence[Item], *, strict: bool) -> None:
         self.strict = strict
         self._path = path
         self._lock = threading.Lock()
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=10, check_same_thread=False)
+            # An empty name and `:memory:` would be files that vanish.
+            self._db = sqlite3.connect(path.absolute(), isolation_level=None, timeout=10, check_same_thread=False)
         except sqlite3.Error as error:
             raise self._failed(error) from error
         kind = "UNIQUE INDEX IF NOT EXISTS price_changes_once" if strict else "INDEX IF NOT EXISTS price_changes_key"
@@ -160,7 +165,13 @@ class PriceTable:
                 "CREATE TABLE IF NOT EXISTS price_changes (key TEXT NOT NULL, sku TEXT NOT NULL, "
                 "old_price INTEGER NOT NULL, new_price INTEGER NOT NULL, at TEXT NOT NULL)"
             )
-            db.execute(f"CREATE {kind} ON price_changes (key)")
+            try:
+                db.execute(f"CREATE {kind} ON price_changes (key)")
+            except sqlite3.IntegrityError as error:
+                raise InputError(
+                    f"prices file {path} has keys that were used twice, which a strict system never has; "
+                    "go on with --provider plain, or take another --prices and --thread"
+                ) from error
             db.executemany("INSERT OR IGNORE INTO prices VALUES (?, ?)", [(item.sku, item.our_price) for item in items])
 
     def price(self, sku: str) -> int:
@@ -185,11 +196,14 @@ class PriceTable:
         with self._use("IMMEDIATE") as db:
             try:
                 db.execute(
-                    "INSERT INTO price_changes VALUES (?, ?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'))",
+                    "INSERT INTO price_changes (key, sku, old_price, new_price, at) "
+                    "VALUES (?, ?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'))",
                     (key, sku, old_price, new_price),
                 )
             except sqlite3.IntegrityError as error:
-                raise RepeatedKey(key) from error
+                if error.sqlite_errorname.endswith(("_UNIQUE", "_PRIMARYKEY")):
+                    raise RepeatedKey(key) from error
+                raise
             db.execute("UPDATE prices SET price = ? WHERE sku = ?", (new_price, sku))
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import random
 import re
 import shutil
@@ -10,10 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,15 +19,9 @@ from urllib.parse import urlencode
 import pytest
 
 from langgraph_statekit import open_saver
-from tests.servers import free_ports
+from tests.examples.job import EXAMPLES, ITEMS, Job, Outcome, monitor, shop
 from tests.stores_under_test import DURABLE, Store
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-monitor = import_module("price_monitor")
-shop = import_module("shop")
-
-ITEMS = 200
 KILLS = 9
 KILL_AFTER_CHANGE = """
 import os, signal, sys
@@ -65,76 +56,6 @@ price_monitor.main(sys.argv[3:])
 """
 
 
-Outcome = tuple[list[tuple[str, int, int]], dict[str, Any]]
-"""Price changes and report of a run."""
-
-
-@dataclass
-class Job:
-    """One run's files, and how to start it."""
-
-    folder: Path
-    catalogue: Path
-    store: str
-    provider: str = "strict"
-    thread: str = "night run"
-
-    @property
-    def prices(self) -> Path:
-        return self.folder / "prices.db"
-
-    def options(self) -> list[str]:
-        given = {"store": self.store, "catalogue": self.catalogue, "prices": self.prices}
-        given |= {"provider": self.provider, "thread": self.thread}
-        return [text for name, value in given.items() for text in (f"--{name}", str(value))]
-
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(EXAMPLES / "price_monitor.py"), *self.options(), *more]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
-
-    def run(self, *more: str) -> tuple[int, str, str]:
-        with self.start(*more) as process:
-            out, err = process.communicate()
-        return process.returncode, out, err
-
-    def signal_at(self, item: int, number: int, *more: str) -> int:
-        """Start, send a signal when the item (or a later one) is reported, and return the exit code."""
-        with self.start(*more) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                reported = re.match(r" *(\d+)/", line)
-                if reported and int(reported[1]) >= item:
-                    process.send_signal(number)
-                    break
-            process.communicate()
-        return process.returncode
-
-    def finish(self) -> str:
-        code, out, err = self.run()
-        assert (code, err) == (0, "")
-        return out
-
-    def changes(self) -> list[tuple[str, int, int]]:
-        """Changes in the order in which they were made; every key is used once."""
-        with closing(sqlite3.connect(self.prices)) as db:
-            rows = db.execute("SELECT key, sku, old_price, new_price FROM price_changes ORDER BY rowid").fetchall()
-            assert len({key for key, *_ in rows}) == len(rows)
-            current = dict(db.execute("SELECT sku, price FROM prices"))
-        assert all(current[sku] == new for _, sku, _, new in rows)
-        return [change for _, *change in rows]
-
-    def states(self) -> list[dict[str, Any]]:
-        """The thread's states, oldest first."""
-        with open_saver(self.store) as saver:
-            found = list(saver.list({"configurable": {"thread_id": self.thread}}))
-        return [item.checkpoint["channel_values"] for item in reversed(found)]
-
-    def outcome(self) -> Outcome:
-        """What must not depend on kills."""
-        last = self.states()[-1]
-        return self.changes(), {name: last[name] for name in ("position", "changed", "kept", "skipped")}
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "killed_on" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--stores").split(",")
@@ -142,33 +63,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             (store, "strict") for store in ("sqlite", "redis", "postgres")
         ]
         metafunc.parametrize(("killed_on", "provider"), [pair for pair in pairs if pair[0] in chosen])
-
-
-@pytest.fixture(scope="module")
-def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lines = monitor.CATALOGUE.read_text(encoding="utf-8").splitlines(keepends=True)
-    path: Path = tmp_path_factory.mktemp("catalogue") / "catalogue.csv"
-    path.write_text("".join(lines[: ITEMS + 1]), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def finished(catalogue: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("finished")
-    job = Job(folder, catalogue, f"sqlite:///{folder / 'store.db'}")
-    assert "starting at item 1 of 200" in job.finish()
-    return job
-
-
-@pytest.fixture(scope="module")
-def undisturbed(finished: Job) -> Outcome:
-    return finished.outcome()
-
-
-@pytest.fixture
-def job(tmp_path: Path, catalogue: Path) -> Job:
-    return Job(tmp_path, catalogue, f"sqlite:///{tmp_path / 'store.db'}")
 
 
 @pytest.mark.slow
@@ -230,6 +124,29 @@ def test_a_run_whose_checkpoints_were_lost_cuts_no_price_again(job: Job, provide
     assert last["repeats"] == last["changed"]
 
 
+def test_processes_on_one_thread_take_turns_and_a_kill_hands_the_rest_to_the_next(
+    job: Job, undisturbed: Outcome
+) -> None:
+    job.provider = "plain"  # it would act on a repeat
+    with job.start("--delay-s", "0.05") as first:
+        assert first.stdout is not None
+        next(line for line in first.stdout if line.startswith("   20/"))
+        with job.start() as second, job.start() as third:
+            for waiting in (second, third):
+                assert waiting.stdout is not None
+                assert "waiting" in next(waiting.stdout)
+            first.kill()
+            outs = [process.communicate() for process in (second, third)]
+    assert [process.returncode for process in (second, third)] == [0, 0]
+    handled = [
+        int(number) for out, _ in outs for number in re.findall(r"items handled: (\d+) in this run, 200 in", out)
+    ]
+    assert len(handled) == 2
+    assert 0 in handled
+    assert 0 < sum(handled) <= ITEMS - 19
+    assert job.outcome() == undisturbed
+
+
 def test_a_finished_run_started_again_changes_nothing(finished: Job) -> None:
     before = finished.changes(), finished.states()
     assert "is finished" in finished.finish()
@@ -243,12 +160,30 @@ def test_a_stop_signal_ends_after_the_step_and_says_how_to_go_on(
     with job.start("--delay-s", "0.2") as process:
         assert process.stdout is not None
         next(line for line in process.stdout if "/200" in line)
+        with job.start() as waiting:  # for its turn; it has nothing to finish
+            assert waiting.stdout is not None
+            assert "waiting" in next(waiting.stdout)
+            waiting.send_signal(number)
+            assert waiting.communicate() == ("", "")
+        assert waiting.returncode == -number
         process.send_signal(number)
         out, err = process.communicate()
     assert (process.returncode, err) == (code, "")
     assert "the same command goes on" in out
     job.finish()
     assert job.changes() == undisturbed[0]
+
+
+def test_a_reader_that_goes_away_stops_the_run_quietly_and_it_can_go_on(job: Job, undisturbed: Outcome) -> None:
+    with job.start() as process:
+        assert process.stdout is not None
+        next(process.stdout)
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+    job.finish()
+    assert job.outcome() == undisturbed
 
 
 @pytest.mark.parametrize("page", ["", "   ", "n/a", "0", "0.00", "-4.10", "NaN", "1e3", "12,90", "12.901"])
@@ -285,7 +220,7 @@ def test_a_page_that_answers_at_the_last_try_counts(tmp_path: Path) -> None:
 def walk(folder: Path, crawler: Any) -> tuple[dict[str, Any], list[str]]:
     """Run three items of 10.00 with a crawler; return the last state and the changed items."""
     items = [shop.Item(sku, sku, 1000, 500, f"https://shop.example/{sku}") for sku in "ABC"]
-    with closing(shop.PriceTable(str(folder / "prices.db"), items, strict=True)) as prices:
+    with closing(shop.PriceTable(folder / "prices.db", items, strict=True)) as prices:
         with open_saver("memory://") as saver:
             graph = monitor.build_graph(items, prices, "t", crawler=crawler).compile(checkpointer=saver)
             state = graph.invoke(monitor.first_state(items), {"configurable": {"thread_id": "t"}}, durability="sync")
@@ -304,75 +239,3 @@ def walk(folder: Path, crawler: Any) -> tuple[dict[str, Any], list[str]]:
 )
 def test_the_price_rule(old: int, cost: int, competitor: int, new: int) -> None:
     assert monitor.new_price(old, cost, competitor) == new
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "says"),
-    [
-        ("store", "floppy://a", "store URL"),
-        ("store", "no url", "store URL"),
-        ("store", "redis://127.0.0.1:{port}/0?retry_s=0", "did not answer"),
-        ("store", "postgresql://127.0.0.1:{port}/x?retry_s=0", "did not answer"),
-        ("store", "sqlite:///{folder}", ""),
-        ("catalogue", "{folder}/none.csv", "No such file"),
-        ("catalogue", "{folder}", "cannot be read"),
-        ("prices", "{folder}", "unable to open"),
-        ("prices", "{folder}/none/prices.db", "unable to open"),
-        ("prices", "{catalogue}", "not a database"),
-    ],
-)
-def test_bad_input_is_one_clear_line_and_code_2(job: Job, option: str, value: str, says: str) -> None:
-    value = value.format(folder=job.folder, catalogue=job.catalogue, port=free_ports(1)[0])
-    code, out, err = job.run(f"--{option}", value)
-    assert code == 2, err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert says in err
-    assert "changed" not in out
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ([], "no items"),
-        ([["A", "mug", "x", "1.00", "0.50"]], "no competitor_ref"),
-        ([["A", "mug", "x", "", "0.50", "u"]], "'' is not a price"),
-        ([["A", "mug", "x", "1.00", "0.505", "u"]], "line 2: '0.505' is not a price"),
-        ([["A/B", "mug", "x", "1.00", "0.50", "u"]], "'A/B' is not a sku"),
-        ([["A", "mug", "x", "1", ".5", "u"]], "not a price"),
-        ([["A", "mug", "x", "1", "0.5", "u"], ["A", "cup", "x", "2", "0.5", "u"]], "line 3: sku A stands in it twice"),
-    ],
-)
-def test_a_bad_catalogue_is_named_with_its_line(tmp_path: Path, rows: Sequence[Sequence[str]], says: str) -> None:
-    path = tmp_path / "bad.csv"
-    write_csv(path, [shop.COLUMNS, *rows])
-    code, _, err = Job(tmp_path, path, f"sqlite:///{tmp_path / 'store.db'}").run()
-    assert code == 2
-    assert says in err
-    assert not (tmp_path / "prices.db").exists()
-
-
-def test_a_catalogue_with_wrong_columns_is_refused(tmp_path: Path) -> None:
-    write_csv(tmp_path / "bad.csv", [["sku", "price"], ["A", "1.00"]])
-    code, _, err = Job(tmp_path, tmp_path / "bad.csv", "memory://").run()
-    assert code == 2
-    assert "no column name, category, our_price, cost, competitor_ref" in err
-
-
-def write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-
-
-def test_a_thread_goes_on_only_with_its_own_catalogue_and_prices(job: Job, tmp_path: Path) -> None:
-    job.signal_at(10, signal.SIGKILL)
-    code, _, err = job.run("--catalogue", str(monitor.CATALOGUE))
-    assert (code, "another catalogue" in err) == (2, True)
-    code, _, err = job.run("--prices", str(tmp_path / "other.db"))
-    assert (code, "lacks changes" in err) == (2, True)
-
-
-def test_the_shipped_catalogue_is_several_hundred_items_with_exact_prices() -> None:
-    items = shop.read_catalogue(monitor.CATALOGUE)
-    assert len(items) >= 300
-    assert all(0 < item.cost < item.our_price for item in items)
