@@ -52,8 +52,8 @@ ALTER TABLE {schema}.writes ALTER data SET STORAGE EXTERNAL;
 CREATE FUNCTION {schema}.first_rev_1() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- Frames are looked up one by one through `LATERAL ... LIMIT`: the planner, which cannot know how many a thread has,
--- would at times read all of them. A plan made while a table was small must not stay a scan when it has grown, hence
+-- Frames are looked up one by one, in a loop or through `LATERAL ... LIMIT`: the planner, which cannot know how many a
+-- thread has, would at times read all of them. A plan made while a table was small must not stay a scan when it has grown, hence
 -- the settings.
 
 -- Moves what gets another value, or none, to key and check, since deltas may build on it.
@@ -90,6 +90,7 @@ DECLARE
     next_seq bigint;
     got_seq bigint;
     added bigint;
+    wanted bytea;
 BEGIN
     LOOP
         SELECT seq INTO last_seq FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
@@ -97,16 +98,17 @@ BEGIN
         INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.first_rev_1())
             ON CONFLICT DO NOTHING;
     END LOOP;
-    IF cardinality(array_remove(frame_bases, NULL)) > 0 AND EXISTS (
-        SELECT 1 FROM unnest(frame_bases) AS n (base) WHERE n.base IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
-            AND f.key = substring(n.base FOR 16) AND substring(f.data FROM 3 FOR 4) = substring(n.base FROM 17) LIMIT 1)
-        AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = n.base LIMIT 1))
-    THEN
-        DELETE FROM {schema}.threads t WHERE thread_id = thread
-            AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
-        RETURN false;
-    END IF;
+    FOREACH wanted IN ARRAY frame_bases LOOP
+        IF wanted IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
+                AND f.key = substring(wanted FOR 16) AND substring(f.data FROM 3 FOR 4) = substring(wanted FROM 17))
+            AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted)
+        THEN
+            DELETE FROM {schema}.threads t WHERE thread_id = thread
+                AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
+            RETURN false;
+        END IF;
+    END LOOP;
     IF id_us = 0 OR last_seq - id_us > race_us THEN
         next_seq := last_seq + 1;
     ELSIF id_us > last_seq THEN
