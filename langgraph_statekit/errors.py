@@ -21,7 +21,10 @@ class StatekitError(Exception):
 
 
 class Unavailable(StatekitError, ConnectionError):
-    """The store did not answer in time; nothing is known to be saved. The driver's error is the cause."""
+    """The store did not answer in time; nothing is known to be saved. The driver's error is the cause.
+
+    Raised for faults that may pass: nobody listens, a server is starting, a disk is full.
+    """
 
     retryable = True
 
@@ -53,4 +56,8 @@ class SchemaTooNew(DataError):
 
 
 class Misuse(StatekitError, ValueError):
-    """A setting or an argument is wrong; the message says what to change."""
+    """A setting or an argument is wrong; the message says what to change.
+
+    Raised at once, from any call, also for what a store refuses for good: a login, a database, bucket or folder that
+    does not exist or may not be used. The driver's error is then the cause.
+    """

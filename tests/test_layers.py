@@ -12,6 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
+    {"extras", "checkpoint.options"},
     {"checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention"},

@@ -3,7 +3,10 @@
 Verbs are plain blocking calls, safe to call from many threads at once; `run.py` turns them into awaitables.
 Each verb is atomic (readers and crashes see all of it or nothing), durable when it returns, and idempotent: it
 may be repeated after a lost reply. A store that cannot answer raises `Unavailable` with the driver's error as
-cause, after its own retries (`retrying` in run.py).
+cause, after its own retries (`retrying` in run.py). A fault that waiting cannot mend (a refused login, a database,
+bucket or folder that does not exist or may not be written) raises `Misuse` at once, with the driver's error as cause.
+What may pass (nobody listens, a name does not resolve, a server starts or is full, a disk is full) is repeated.
+No error shows a password.
 """
 
 from __future__ import annotations

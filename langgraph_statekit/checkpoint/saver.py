@@ -22,6 +22,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
@@ -51,10 +52,16 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         workers: int = 8,
         cache_bytes: int = 64 << 20,
     ) -> None:
+        require_numbers(int, 0, cache_bytes=cache_bytes)
+        require_numbers(int, 1, workers=workers)
+        if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
+            raise Misuse(f"the option serde must be a serializer (dumps_typed, loads_typed), not {serde!r}")
         super().__init__(serde=serde or StatekitSerializer())
         self.backend = backend
         if isinstance(secret_keys, str):
             raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
+        if not isinstance(secret_keys, Collection) or not all(isinstance(key, str) for key in secret_keys):
+            raise Misuse(f"secret_keys must be a collection of names, not {secret_keys!r}")
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers)
         frames = Frames(cache_bytes)
@@ -71,7 +78,8 @@ class StatekitSaver(BaseCheckpointSaver[str]):
 
         Raises:
             SchemaTooNew: A later release made the store; upgrade this one.
-            Misuse: The store does not let this user create what it needs; the message names the right.
+            Misuse: The store refuses the login or does not let this user create what it needs, or what the URL names
+                does not exist; the message says what to change.
             Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.setup())

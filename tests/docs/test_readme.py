@@ -12,7 +12,7 @@ import pytest
 
 import langgraph_statekit
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
-from langgraph_statekit.checkpoint.opening import SAVERS
+from langgraph_statekit.checkpoint.urls import SAVERS
 from tests.servers import Servers
 from tests.stores_under_test import Store
 

@@ -82,7 +82,7 @@ async def test_a_user_without_admin_rights_who_may_touch_only_the_prefix_suffice
     with RedisSaver.from_url(url, prefix="theirs") as saver, pytest.raises(Misuse, match="theirs") as caught:
         saver.get_tuple(config())
     assert isinstance(caught.value.__cause__, failures.NoPermissionError)
-    with RedisSaver.from_url(url.replace("pw", "wrong")) as saver, pytest.raises(Misuse, match="refused the user"):
+    with RedisSaver.from_url(url.replace("pw", "wrong")) as saver, pytest.raises(Misuse, match="refused the login"):
         saver.get_tuple(config())
 
 

@@ -214,5 +214,5 @@ class MemoryStoreSaver(StatekitSaver):
         """Open `memory://`."""
         refuse_query(cls, url)
         if url != "memory://":
-            raise Misuse(f"{url!r}: a store in memory has no name and no settings: use memory://")
+            raise Misuse("a store in memory has no name and no settings: use memory://")
         return cls(**options)

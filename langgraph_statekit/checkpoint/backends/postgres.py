@@ -27,6 +27,7 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -82,6 +83,8 @@ class PostgresBackend:
     deltas = True
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
+        require_numbers(float, 0, retry_s=retry_s)
+        require_texts(schema=schema)
         if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
             raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
         self._lender = lender(client)
@@ -359,11 +362,14 @@ class PostgresSaver(StatekitSaver):
             time. An `AsyncConnectionPool` or `AsyncConnection` only lends its address: the saver opens its own
             connections. What is given stays the caller's to close.
         schema: Schema of the tables; created on first use.
-        retry_s: Seconds for which a call is repeated after the server was lost.
+        retry_s: Seconds for which a call is repeated after the server was lost, or while it starts or is full. What
+            waiting cannot mend raises `Misuse` at once, from any call: a database or role that does not exist, a
+            refused password, host or certificate, a missing right.
         options: As in `StatekitSaver`.
 
     Raises:
-        Misuse: What is given is no pool or connection, or the schema's name cannot be used.
+        Misuse: What is given is no pool or connection, an option has a wrong value, or the schema's name cannot be
+            used.
     """
 
     def __init__(
@@ -385,6 +391,6 @@ class PostgresSaver(StatekitSaver):
             options: As in the class.
 
         Raises:
-            Misuse: The URL cannot be read, or an option is unknown.
+            Misuse: The URL cannot be read, or an option is unknown or has a wrong value.
         """
         return cls(Connections(url, min_size=min_size, max_size=max_size, wait_s=wait_s), **options)

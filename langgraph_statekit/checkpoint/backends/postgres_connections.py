@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.errors import DataError, Misuse, StatekitError, Unavailable
 
 Connection = psycopg.Connection[Any]
@@ -22,6 +24,18 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 
 TRANSIENT: Final = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
 """Errors after which a repeat may help."""
+_REMEDIES: Final = {
+    r'database "[^"]*" does not exist|no such database': "create the database or correct its name",
+    r'role "[^"]*" does not exist|no such user|not permitted to log in': "create the role or correct the user",
+    r"authentication failed|no password supplied|password is missing": "correct the user and the password",
+    r"pg_hba\.conf": "let this user, host and database in",
+    r"permission denied for database": "grant CONNECT",
+    r"is not currently accepting connections": "use another database, or let this one accept connections",
+    r"does not support SSL|SSL was required|certificate|private key": "correct the ssl settings of URL and server",
+    r"invalid [\w ]*(value|port|option)": "correct this setting in the URL",
+}
+"""What a server or libpq says, in English, when no repeat lets a connection in, and what to do about it."""
+_PROBE_S: Final = 1.0
 # Without these a server that vanished is noticed after minutes; all of them may be set in the URL.
 _DEFAULTS: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -35,8 +49,16 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 
 def final_error(error: psycopg.Error) -> StatekitError | None:
-    """Return what to raise at once for an error that a repeat cannot mend."""
+    """Return what to raise at once for an error that a repeat cannot mend.
+
+    A server that cannot be reached, is starting, is shutting down or has no free place may answer later; so may one
+    that refuses a connection in another language than English.
+    """
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "28").startswith(("28", "3D")):
+        for refusal, remedy in _REMEDIES.items():
+            if re.search(refusal, str(error)):
+                return Misuse(f"PostgreSQL cannot be used so, {remedy}: {text}")
     match error:
         case PoolClosed():
             return Misuse(f"the connection pool given is not open: {error}")
@@ -85,12 +107,12 @@ class Connections:
     def __init__(
         self, url: str, *, min_size: int = 1, max_size: int = 10, idle_s: float = 300.0, wait_s: float = 30.0
     ) -> None:
-        if not 0 <= min_size <= max_size or max_size < 1:
-            raise Misuse(f"0 <= min_size <= max_size and 1 <= max_size must hold, not {min_size} and {max_size}")
-        try:
-            self._conninfo = make_conninfo("", **{**_DEFAULTS, **conninfo_to_dict(url)})
-        except psycopg.ProgrammingError as error:
-            raise Misuse(f"not a PostgreSQL URL or conninfo string: {error}") from error
+        require_numbers(int, 0, min_size=min_size)
+        require_numbers(int, 1, max_size=max_size)
+        if min_size > max_size:
+            raise Misuse(f"the option min_size={min_size} must be at most max_size={max_size}")
+        require_numbers(float, 0, idle_s=idle_s, wait_s=wait_s)
+        self._conninfo = make_conninfo("", **{**_DEFAULTS, **_settings(url)})
         self._min_size, self._max_size = min_size, max_size
         self._idle_s, self._wait_s = idle_s, wait_s
         self._start()
@@ -150,12 +172,13 @@ class Connections:
 class _Pool:
     """A pool of the caller's; it stays his to close."""
 
-    def __init__(self, pool: ConnectionPool[Any]) -> None:
+    def __init__(self, pool: ConnectionPool[Connection]) -> None:
         self._pool = pool
+        self._failed = 0
 
     @contextmanager
     def lend(self) -> Iterator[Connection]:
-        conn = self._pool.getconn()
+        conn = self._borrow()
         try:
             with _autocommit(conn):
                 yield conn
@@ -164,6 +187,31 @@ class _Pool:
             self._pool.putconn(conn)
             if lost:
                 self._pool.check()
+
+    def _borrow(self) -> Connection:
+        """Return a connection of the pool; raise what keeps the pool from connecting, which only its log tells."""
+        pool = self._pool
+        first_s = min(_PROBE_S, pool.timeout)
+        try:
+            return pool.getconn(first_s)
+        except PoolTimeout:
+            self._probe()
+            if first_s == pool.timeout:
+                raise
+        try:
+            return pool.getconn(pool.timeout - first_s)
+        except PoolTimeout:
+            self._probe()
+            raise
+
+    def _probe(self) -> None:
+        failed = self._pool.get_stats().get("connections_errors", 0)
+        if failed == self._failed:
+            return  # it is only busy
+        conninfo, kwargs = self._pool.conninfo, self._pool.kwargs
+        given = _settings((conninfo() if callable(conninfo) else conninfo) or "")
+        self._pool.connection_class.connect(**{**given, **((kwargs() if callable(kwargs) else kwargs) or {})}).close()
+        self._failed = failed
 
     def close(self) -> None:
         """The pool is not ours."""
@@ -202,6 +250,21 @@ def _autocommit(conn: Connection) -> Iterator[None]:
             conn.autocommit = False
 
 
+def _settings(url: str) -> dict[str, Any]:
+    """Return what a URL or conninfo string says.
+
+    Raises:
+        Misuse: libpq does not understand it.
+    """
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        text = str(error)
+    # It quotes what it does not understand, which may be a piece of a password; not so the name of a URL's parameter.
+    said = text if text.startswith("invalid URI query parameter") else "each value that has spaces must stand in ''"
+    raise Misuse(f"not a PostgreSQL URL or conninfo string: {said}")
+
+
 Client = ConnectionPool[Any] | Connection | AsyncConnectionPool[Any] | AsyncConnection | Connections
 
 
@@ -221,5 +284,5 @@ def lender(client: Client) -> Lender:
             raise Misuse("the pool's conninfo and kwargs must be values: pass a ConnectionPool, or use from_url")
         ours = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
         more = {key: value for key, value in (client.kwargs or {}).items() if key not in ours}
-        return Connections(make_conninfo(client.conninfo or "", **more), max_size=client.max_size)
+        return Connections(make_conninfo("", **{**_settings(client.conninfo or ""), **more}), max_size=client.max_size)
     raise Misuse(f"a psycopg pool or connection is needed, not {type(client).__name__}; for a URL use from_url")

@@ -25,8 +25,8 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
     opener,
     require_bytes,
 )
+from langgraph_statekit.checkpoint.backends.redis_errors import DRIVER, TRANSIENT, explained
 from langgraph_statekit.checkpoint.backends.redis_format import (
-    FORMAT,
     Argument,
     links_of,
     member_of,
@@ -38,6 +38,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_rows,
     unpack_writes,
 )
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -52,7 +53,7 @@ from langgraph_statekit.checkpoint.records import (
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options
-from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import Misuse
 
 T = TypeVar("T")
 
@@ -61,17 +62,6 @@ _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
 _SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
-
-_TRANSIENT: Final = (
-    failures.ConnectionError,
-    failures.TimeoutError,
-    failures.ReadOnlyError,
-    failures.ClusterError,
-    failures.RedisClusterException,
-    failures.TryAgainError,
-    failures.AskError,
-)
-_DENIED: Final = (failures.AuthenticationError, failures.AuthorizationError, failures.NoPermissionError)
 
 
 class RedisBackend:
@@ -84,7 +74,7 @@ class RedisBackend:
         retry_s: Seconds during which a call is repeated that the network or a failover broke.
 
     Raises:
-        Misuse: The client decodes responses, or the prefix has a brace in it.
+        Misuse: The client decodes responses, an option has a wrong value, or the prefix has a brace in it.
     """
 
     deltas = True
@@ -96,6 +86,8 @@ class RedisBackend:
         prefix: str = "statekit",
         retry_s: float = 10.0,
     ) -> None:
+        require_numbers(float, 0, retry_s=retry_s)
+        require_texts(prefix=prefix)
         if "{" in prefix or "}" in prefix:
             raise Misuse(f"prefix {prefix!r} has a brace in it, which would choose the slot of a cluster")
         self._prefix = prefix
@@ -258,8 +250,8 @@ class RedisBackend:
     def _reply(self, reply: Any) -> Any:
         if not isinstance(reply, Exception) or isinstance(reply, failures.NoScriptError):
             return reply
-        told = self._told(reply)
-        if isinstance(told, _TRANSIENT):
+        told = self._explained(reply)
+        if isinstance(told, TRANSIENT):
             raise told
         return told
 
@@ -267,24 +259,14 @@ class RedisBackend:
         def attempt() -> T:
             try:
                 return call(self._connected())
-            except failures.RedisError as error:
-                raise self._told(error)  # noqa: B904  (it has a cause)
+            except DRIVER as error:
+                told = self._explained(error)
+            raise told  # outside of the handler, or it would carry what the driver said
 
-        return retrying(attempt, _TRANSIENT, self._retry_s, "Redis")
+        return retrying(attempt, TRANSIENT, self._retry_s, "Redis")
 
-    def _told(self, error: Exception) -> Exception:
-        """Return what to raise for an error of the driver: itself if a repeat may help."""
-        if isinstance(error, _DENIED):
-            told: Exception = Misuse(
-                f"Redis refused the user: {error}; it needs the keys {self._prefix}:* and the commands on "
-                "data and scripts (none of @admin or @dangerous)"
-            )
-        elif isinstance(error, failures.ResponseError) and not isinstance(error, _TRANSIENT):
-            told = _refusal(error)
-        else:
-            return error
-        told.__cause__ = error
-        return told
+    def _explained(self, error: Exception) -> Exception:
+        return explained(error, self._prefix, cluster=isinstance(self._client, RedisCluster))
 
     def _connected(self) -> Client:
         with self._lock:
@@ -292,20 +274,6 @@ class RedisBackend:
                 assert self._open is not None
                 self._client = require_bytes(self._open())
             return self._client
-
-
-def _refusal(error: failures.ResponseError) -> Exception:
-    """Return what to raise for an error that the server reports."""
-    text = str(error)
-    if "SCHEMA " in text:
-        return SchemaTooNew(f"the thread has a later format ({text}), this release reads {FORMAT}: upgrade it")
-    if isinstance(error, failures.OutOfMemoryError):
-        return Unavailable(f"Redis is full, nothing was saved: raise maxmemory or prune threads ({text})")
-    if text.startswith(("BUSY ", "NOREPLICAS ", "MISCONF ")):
-        return failures.ConnectionError(text)
-    if text.startswith("WRONGTYPE "):
-        return Corrupt(f"a key of the thread is not ours: {text}; choose a prefix that nobody else uses")
-    return StatekitError(f"Redis refused a command: {text}")
 
 
 def _encoded(args: Sequence[Argument]) -> list[bytes | int]:
@@ -326,11 +294,15 @@ class RedisSaver(StatekitSaver):
             settings the saver uses for connections of its own. Or a function that opens a sync client, which the
             saver closes.
         prefix: Start of the name of every key; followed by a colon.
-        retry_s: Seconds during which a call is repeated that the network or a failover broke.
+        retry_s: Seconds during which a call is repeated that the network, a failover, a start or a full disk of the
+            server broke. What waiting cannot mend raises `Misuse` at once, from any call: a refused login or
+            certificate, a missing right, a database number that the server has not, a server that is none or no
+            cluster or no Sentinel.
         options: As in `StatekitSaver`.
 
     Raises:
-        Misuse: The client is none of these, or decodes responses, or the prefix has a brace in it.
+        Misuse: The client is none of these or decodes responses, an option has a wrong value, or the prefix has a brace
+            in it.
     """
 
     def __init__(
@@ -367,6 +339,6 @@ class RedisSaver(StatekitSaver):
             options: As in the class.
 
         Raises:
-            Misuse: The URL is none of these, or an option is unknown.
+            Misuse: The URL is none of these or cannot be read, or an option is unknown or has a wrong value.
         """
         return cls(opener(url, max_connections, connect_timeout_s, socket_timeout_s), **options)

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 from redis import asyncio as aredis
@@ -17,6 +18,8 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_ur
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
+from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.urls import settings_of
 from langgraph_statekit.errors import Misuse
 
 Client = redis.Redis | RedisCluster
@@ -65,27 +68,39 @@ def opener(
     Raises:
         Misuse: The URL is none that is supported.
     """
+    require_numbers(int, 1, max_connections=max_connections)
+    require_numbers(float, 0.001, connect_timeout_s=connect_timeout_s, socket_timeout_s=socket_timeout_s)
     options = _options(max_connections, connect_timeout_s, socket_timeout_s)
+    try:
+        return _opener(url, options)
+    except ValueError as error:
+        said = str(error)
+    raise Misuse(f"not a URL of Redis: {said}")  # without the error, which may show what could not be read
+
+
+def _opener(url: str, options: dict[str, Any]) -> Callable[[], Client]:
     tls, kind = urlsplit(url).scheme.startswith("rediss"), urlsplit(url).scheme.partition("+")[2]
     plain = f"redis{'s' * tls}://{url.partition('://')[2]}" if kind else url
-    try:
-        _check_settings(urlsplit(plain).query, () if kind == "sentinel" else _SETTINGS)
-        if kind == "sentinel":
-            nodes, service, db, login = _sentinel_parts(url)
-            return lambda: _sentinel(nodes, service, {}, {"db": db, "ssl": tls, **login, **options})
-        parse_url(plain)
-    except ValueError as error:
-        raise Misuse(f"not a URL of Redis: {error}") from error
+    _check_settings(settings_of(plain), () if kind == "sentinel" else _SETTINGS)
+    if kind == "sentinel":
+        nodes, service, db, login = _sentinel_parts(url)
+        return lambda: _sentinel(nodes, service, {}, {"db": db, "ssl": tls, **login, **options})
+    db = _checked_db(plain)
     if kind == "cluster":
+        if db:
+            raise ValueError(f"a cluster has no numbered databases, leave the number {db} away")
         return lambda: _cluster(plain, [], options)
-    if kind:
-        raise Misuse(f"unknown kind of Redis {kind!r}: use redis+cluster:// or redis+sentinel://")
     pool = redis.BlockingConnectionPool
     return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
 
 
-def _check_settings(query: str, known: Sequence[str]) -> None:
-    names = [key for key, _ in parse_qsl(query, keep_blank_values=True)]
+def _checked_db(url: str) -> int:
+    if not url.startswith("unix://") and not re.fullmatch(r"/?|/\d+/?", urlsplit(url).path):
+        raise ValueError("what follows the host must be the number of a database: redis://host:6379/0")
+    return parse_url(url).get("db") or 0
+
+
+def _check_settings(names: Iterable[str], known: Sequence[str]) -> None:
     if unknown := [name for name in names if name not in known and not (known and name.startswith("ssl_"))]:
         raise ValueError(f"unknown setting {', '.join(map(repr, unknown))}")
 
@@ -173,8 +188,8 @@ def _sentinel_parts(url: str) -> tuple[list[tuple[str, int]], str, int, dict[str
         name, colon, port = host.rpartition(":")
         nodes.append((name, int(port)) if colon else (port, _SENTINEL_PORT))
     service, _, db = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("redis+sentinel:// needs the service: redis+sentinel://host:26379/mymaster")
+    if not service or not re.fullmatch(r"\d*", db):
+        raise ValueError("redis+sentinel:// needs the service, then a number or nothing: redis+sentinel://host/main/0")
     user, _, password = login.partition(":")
     given = {"username": unquote(user), "password": unquote(password)}
     return nodes, unquote(service), int(db or 0), {key: value for key, value in given.items() if value}

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -98,6 +99,8 @@ class SqliteBackend:
     deltas = True
 
     def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, readers: int = 8) -> None:
+        require_numbers(float, 0, lock_wait_s=lock_wait_s)
+        require_numbers(int, 1, readers=readers)
         self.path = Path(path).absolute()
         self._connections = Connections(self.path, lock_wait_s, readers)
         self._reading, self._writing = self._connections.reading, self._connections.writing
@@ -390,7 +393,7 @@ class SqliteSaver(StatekitSaver):
             Misuse: The URL names no file, or an option is unknown.
         """
         refuse_query(cls, url)
-        scheme, _, path = url.partition(":///")
-        if scheme != "sqlite" or not path:
-            raise Misuse(f"{url!r} names no SQLite file: use sqlite:///name.db or sqlite:////absolute/name.db")
+        path = url.removeprefix("sqlite:///")
+        if path in ("", url):
+            raise Misuse("the URL names no SQLite file: use sqlite:///name.db or sqlite:////absolute/name.db")
         return cls(unquote(path), **options)

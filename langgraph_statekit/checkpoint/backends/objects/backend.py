@@ -38,6 +38,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -94,6 +95,7 @@ class ObjectBackend:
         grace_s: float = 60.0,
         parallel: int = 16,
     ) -> None:
+        require_numbers(float, 0, retry_s=retry_s, grace_s=grace_s)
         self._bucket = Bucket(driver, retry_s, parallel)
         self._reader = Reader(self._bucket, f"{prefix}/t" if prefix else "t")
         self._grace_s = grace_s

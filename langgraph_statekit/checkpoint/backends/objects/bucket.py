@@ -107,7 +107,17 @@ class Bucket:
             pool.shutdown(wait=True)
 
     def _request(self, call: Callable[[*A], T], *args: *A) -> T:
-        return retrying(lambda: call(*args), self._driver.transient, self._retry_s, self._driver.name)
+        driver = self._driver
+
+        def attempt() -> T:
+            try:
+                return call(*args)
+            except driver.transient as error:
+                if final := driver.final_error(error):
+                    raise final from error
+                raise
+
+        return retrying(attempt, driver.transient, self._retry_s, driver.name)
 
 
 class Cache:

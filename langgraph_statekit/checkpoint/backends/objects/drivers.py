@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from langgraph_statekit.errors import Misuse
+
 ABSENT: Final = ""
 """Expectation of `Driver.put`: there is no such object."""
 
@@ -22,10 +24,14 @@ class Found(NamedTuple):
 
 
 class Driver(ABC):
-    """One request each; errors of type `transient` may be gone when the request is repeated."""
+    """One request each; errors of type `transient` may be gone when the request is repeated, but for final ones."""
 
     name: str
     transient: tuple[type[Exception], ...]
+
+    def final_error(self, error: Exception) -> Misuse | None:
+        """Return what to raise at once for a transient error that no repeat can mend, or None."""
+        return None
 
     @abstractmethod
     def get(self, key: str) -> Found | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -15,6 +16,11 @@ from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Chang
 from langgraph_statekit.errors import Misuse
 
 _ATTEMPTS: Final = 16
+_FINAL: Final = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+    *(errno.ELOOP, errno.EINVAL, errno.ENOTSUP),
+}
+"""What waiting does not change; a full disk may get free, and a busy system idle."""
 
 
 class FileDriver(Driver):
@@ -33,25 +39,25 @@ class FileDriver(Driver):
         self._lock_wait_s = lock_wait_s
         self._swept = False
 
+    def final_error(self, error: Exception) -> Misuse | None:
+        if not isinstance(error, OSError) or error.errno not in _FINAL:
+            return None
+        return Misuse(f"{self.name} cannot be used, correct the folder, its permissions or its mount: {error}")
+
     def get(self, key: str) -> Found | None:
         try:
             data = self._path(key).read_bytes()
         except FileNotFoundError:
             return None
-        except PermissionError as error:
-            raise Misuse(f"{self.name} may not be read: {error}") from error
         return Found(data, _tag(data))
 
     def put(self, key: str, data: bytes, expect: str | None = None) -> str:
         path = self._path(key)
-        try:
-            for _ in range(_ATTEMPTS):
-                with suppress(FileNotFoundError):  # a delete took the empty folder away meanwhile
-                    self._put(path, data, expect)
-                    return _tag(data)
-            self._put(path, data, expect)
-        except PermissionError as error:
-            raise Misuse(f"{self.name} may not be written: {error}") from error
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):  # a delete took the empty folder away meanwhile
+                self._put(path, data, expect)
+                return _tag(data)
+        self._put(path, data, expect)
         return _tag(data)
 
     def _put(self, path: Path, data: bytes, expect: str | None) -> None:
@@ -69,7 +75,7 @@ class FileDriver(Driver):
 
     def list(self, prefix: str) -> Sequence[str]:
         found = []
-        for folder, below, names in os.walk(self._path(prefix)):
+        for folder, below, names in os.walk(self._path(prefix), onerror=_unless_gone):
             below[:] = [name for name in below if not name.startswith(".")]
             found += [(Path(folder) / name).relative_to(self._root).as_posix() for name in names]
         return found
@@ -150,6 +156,11 @@ def _sweep(folder: Path) -> None:
         with suppress(OSError), open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _make(folder: Path) -> None:

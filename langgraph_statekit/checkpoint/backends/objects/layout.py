@@ -22,6 +22,7 @@ from typing import Any, Final
 import ormsgpack
 
 from langgraph_statekit.checkpoint.frames import seal, unseal
+from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, split
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
@@ -272,6 +273,7 @@ def checked_prefix(prefix: str) -> str:
     Raises:
         Misuse: Some stores do not take it as it is.
     """
+    require_texts(prefix=prefix)
     prefix = prefix.strip("/")
     if prefix and not _PREFIX.fullmatch(prefix):
         raise Misuse(f"prefix {prefix!r}: use names of letters, digits, '_', '-' and '.', separated by single slashes")

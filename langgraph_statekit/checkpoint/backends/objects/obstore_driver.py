@@ -4,7 +4,8 @@ interpreter at exit)."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 _PAGE_KEYS: Final = 1000
 _PART_BYTES: Final = 32 * 1024 * 1024
@@ -29,6 +31,60 @@ _WRONG: Final = (
     exceptions.NotSupportedError,
     exceptions.UnknownConfigurationKeyError,
 )
+_NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_FINAL: Final = re.compile(
+    r"AuthorizationHeaderMalformed|InvalidBucketName|PermanentRedirect|configured region|InvalidAccessKeyId"
+    r"|SignatureDoesNotMatch|InvalidToken|BadScheme|CERTIFICATE|UnknownIssuer|NotValidForName"
+)
+"""What no repeat mends, of the errors that obstore does not tell apart."""
+_LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
+_ENDPOINT: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?", re.IGNORECASE)
+_ACCESS: Final[Mapping[type[Any], tuple[str, str, str]]] = {
+    stores.S3Store: (
+        "access_key_id|skip_signature|web_identity_token_file|container_credentials_|metadata_endpoint",
+        "AWS_",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or pass access_key_id= and secret_access_key=; for a public "
+        "bucket skip_signature=true; on EC2 metadata_endpoint=http://169.254.169.254",
+    ),
+    stores.GCSStore: (
+        "service_account|application_credentials|token|skip_signature|metadata_",
+        "GOOGLE_|SERVICE_ACCOUNT|GCE_",
+        "set GOOGLE_SERVICE_ACCOUNT or pass service_account=; for a public bucket skip_signature=true; on Google Cloud "
+        "set GCE_METADATA_HOST=metadata.google.internal",
+    ),
+    stores.AzureStore: (
+        "account_key|access_key|master_key|sas|token|client_secret|msi_|identity_endpoint|cli$|emulator|skip_signature"
+        "|fabric",
+        "AZURE_|IDENTITY_ENDPOINT",
+        "set AZURE_STORAGE_ACCOUNT_KEY or pass account_key=; for a public container skip_signature=true; on Azure "
+        "msi_endpoint=http://169.254.169.254/metadata/identity/oauth2/token",
+    ),
+}
+"""What gives access to a store: a pattern of settings, the start of variables that hold such, and the remedy."""
+
+
+def missing_access(kind: type[Any], settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """Return what to do when nothing gives access to a store; empty if something does.
+
+    obstore would then ask a metadata service of the network for credentials.
+
+    Args:
+        kind: Of store.
+        settings: Of the store.
+        environ: The variables of the process.
+    """
+    if kind not in _ACCESS:
+        return ""
+    wanted, start, remedy = _ACCESS[kind]
+    given = {**{name: value for name, value in environ.items() if re.match(start, name)}, **settings}
+    held = [name for name, value in given.items() if str(value).lower() not in ("", "false", "none")]
+    return "" if any(re.search(wanted, name.lower()) for name in held) else remedy
+
+
+def _without_login(error: E) -> E:
+    """Return the error, or one that does not show the user and the password of an endpoint."""
+    text = str(error)
+    return type(error)(_LOGIN.sub("***@", text)) if _LOGIN.search(text) else error
 
 
 class ObstoreDriver(Driver):
@@ -39,7 +95,7 @@ class ObstoreDriver(Driver):
             the saver repeats what failed.
     """
 
-    transient = (exceptions.BaseError, OSError)
+    transient = (exceptions.BaseError, OSError, NotImplementedError)
 
     def __init__(self, store: ObjectStore) -> None:
         if isinstance(store, stores.LocalStore | stores.HTTPStore):
@@ -50,13 +106,28 @@ class ObstoreDriver(Driver):
         if not isinstance(store, stores.S3Store | stores.GCSStore | stores.AzureStore | stores.MemoryStore):
             raise Misuse(f"a store of obstore is needed, not {type(store).__name__}; for a URL use from_url")
         self.name = type(store).__name__
+        held = type(store) if getattr(store, "credential_provider", None) is None else None
+        if held and (remedy := missing_access(held, getattr(store, "config", {}), os.environ)):
+            raise Misuse(f"{self.name} has no credentials: {remedy}")
         self._store = store
         self._pid = os.getpid()
+
+    def final_error(self, error: Exception) -> Misuse | None:
+        text = str(error).partition("\n\nDebug source")[0]
+        if isinstance(error, _REFUSED):
+            return Misuse(f"{self.name} refused the credentials: {text}")
+        if _NO_BUCKET.search(text):
+            return Misuse(f"{self.name}: the bucket does not exist: create it first, or correct its name")
+        if isinstance(error, (*_WRONG, NotImplementedError)) or _FINAL.search(str(error)):
+            return Misuse(f"{self.name} cannot be used so, correct endpoint, region, bucket and credentials: {text}")
+        return None
 
     def get(self, key: str) -> Found | None:
         try:
             return self._call(self._get, key)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if _NO_BUCKET.search(str(error)):
+                raise
             return None
 
     def _get(self, key: str) -> Found:
@@ -70,9 +141,9 @@ class ObstoreDriver(Driver):
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
             raise Changed(key) from error
         except FileNotFoundError as error:
-            if expect:
+            if expect and not _NO_BUCKET.search(str(error)):
                 raise Changed(key) from error
-            raise Misuse(f"{self.name}: the bucket does not exist: create it first") from error
+            raise Misuse(f"{self.name}: the bucket does not exist: create it first, or correct its name") from error
         return _tag(done["e_tag"], done["version"])
 
     def list(self, prefix: str) -> Sequence[str]:
@@ -109,14 +180,9 @@ class ObstoreDriver(Driver):
             )
         try:
             return request(*args, **kwargs)
-        except _REFUSED as error:
-            raise Misuse(f"{self.name} refused the credentials: {error}") from error
-        except (*_WRONG, NotImplementedError) as error:
-            raise Misuse(f"{self.name}: {error}") from error
-        except exceptions.GenericError as error:
-            if "NoSuchBucket" in str(error):
-                raise Misuse(f"{self.name}: the bucket does not exist: create it first") from error
-            raise
+        except self.transient as error:
+            shown = _without_login(error)
+        raise shown  # outside of the handler, or it would carry what obstore said
 
 
 def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
@@ -127,6 +193,12 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
         bucket: Name of the bucket or container.
         config: obstore's settings of this kind of store, and `client_options`.
     """
+    for name, value in config.items():
+        if "endpoint" in name.lower() and not _ENDPOINT.fullmatch(str(value)):
+            raise Misuse(
+                f"the option {name} must be http://host:port or https://host, without user and password (it is not "
+                "shown, as it may hold them): pass access_key_id= and secret_access_key="
+            )
     kinds: dict[str, Any] = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}
     options: ClientConfig = {"timeout": "60s", "connect_timeout": "5s"}
     if str(config.get("endpoint", "")).startswith("http://"):
@@ -134,11 +206,14 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
     options.update(config.pop("client_options", {}))
     retries: RetryConfig = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
     try:
-        return ObstoreDriver(
-            kinds[scheme](bucket, client_options=options, retry_config=config.pop("retry_config", retries), **config)
+        store = kinds[scheme](
+            bucket, client_options=options, retry_config=config.pop("retry_config", retries), **config
         )
-    except (ValueError, exceptions.BaseError) as error:
-        raise Misuse(f"{scheme}://{bucket} cannot be opened: {str(error).splitlines()[0]}") from error
+    except (ValueError, TypeError, exceptions.BaseError) as error:
+        shown = _without_login(error)
+    else:
+        return ObstoreDriver(store)
+    raise Misuse(f"{scheme}://{bucket} cannot be opened: {str(shown).splitlines()[0]}") from shown
 
 
 def _tag(e_tag: str | None, version: str | None) -> str:
