@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
@@ -23,6 +23,11 @@ T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R")
 A = TypeVarTuple("A")
+
+LANES: Final = 2
+"""Batches under way at most, so that a slow one does not hold up all others."""
+HOLD_S: Final = 0.005
+"""Seconds for which an async save waits for the batch under way, before it goes by itself."""
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
@@ -51,13 +56,11 @@ class Batcher(Generic[S, R]):
     Args:
         call: Takes a batch and returns for each item its result or its error; it may raise for all of them.
         most: Items of one batch at most.
-        lanes: Batches under way at most, so that a slow one does not hold up all others.
     """
 
-    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128, lanes: int = 2) -> None:
+    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128) -> None:
         self._call = call
         self._most = most
-        self._lanes = lanes
         self.renew()
         renew_in_child(self)
 
@@ -66,18 +69,24 @@ class Batcher(Generic[S, R]):
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
         self._leaders: set[object] = set()
 
-    def add(self, item: S, future: Future[R] | asyncio.Future[R], leader: object) -> bool:
-        """Queue an item whose result goes to the future; True: see to it that `drain` or `drain_once` runs.
+    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> None:
+        """Queue an item whose result goes to the future; see to it that somebody leads.
 
-        Args:
-            item: What to call with.
-            future: Where its result goes; an item whose future is cancelled before its turn is left out.
-            leader: Names who would lead. One that leads already does so no more: it was interrupted.
+        An item whose future is cancelled before its turn is left out.
         """
         with self._lock:
             self._queue.append((item, future))
+
+    def lead(self, leader: object, lanes: int) -> bool:
+        """Say whether to run `drain` or `drain_once` now: something waits and fewer than `lanes` batches are under way.
+
+        Args:
+            leader: Names who would lead. One that leads already does so no more: it was interrupted.
+            lanes: Batches under way at most, with this one.
+        """
+        with self._lock:
             self._leaders.discard(leader)
-            lead = len(self._leaders) < self._lanes
+            lead = bool(self._queue) and len(self._leaders) < lanes
             if lead:
                 self._leaders.add(leader)
             return lead
@@ -132,6 +141,14 @@ def _settle(settled: Sequence[tuple[Future[R] | asyncio.Future[R], R | Exception
             future.set_result(result)
 
 
+def _deliver(future: asyncio.Future[T], verb: Callable[[*A], T], *args: *A) -> None:
+    try:
+        result: T | Exception = verb(*args)
+    except Exception as error:
+        result = error
+    _hand_out([future], [result])
+
+
 class Runtime(Protocol):
     """How the engine calls blocking verbs."""
 
@@ -160,7 +177,8 @@ class Blocking:
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future: Future[R] = Future()
         me = threading.get_ident()
-        if batcher.add(item, future, me):
+        batcher.add(item, future)
+        if batcher.lead(me, LANES):
             more = True
             try:
                 more = batcher.drain_once(me)
@@ -189,13 +207,25 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
-        return await asyncio.shield(asyncio.wrap_future(self.start(verb, *args)))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.start(_deliver, future, verb, *args)
+        return await future
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        if batcher.add(item, future, future):
-            self.start(batcher.drain, future)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        batcher.add(item, future)
+        # A step's writes and its checkpoint come within two turns of the loop: one thread then takes both.
+        loop.call_soon(loop.call_soon, self._lead, batcher, future, 1)
         return await future
+
+    def _lead(self, batcher: Batcher[S, R], future: asyncio.Future[R], lanes: int) -> None:
+        if future.done():
+            return
+        if batcher.lead(future, lanes):
+            self.start(batcher.drain, future)
+        elif lanes < LANES:
+            future.get_loop().call_later(HOLD_S, self._lead, batcher, future, LANES)
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""

@@ -43,7 +43,7 @@ def test_a_coroutine_that_suspends_is_refused() -> None:
 
 async def test_what_waits_together_is_one_call_and_a_bad_item_fails_alone() -> None:
     gate, pool = Gate(), Threads(4)
-    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    batcher: Batcher[int, int] = Batcher(gate)
     first = asyncio.create_task(pool.batched(batcher, 1))
     assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
     others = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, -3, 4)]
@@ -102,13 +102,13 @@ def test_an_interrupt_reaches_its_caller_and_others_are_served() -> None:
         nonlocal first
         if first:
             first = False
-            batcher.add(5, late, late)
+            batcher.add(5, late)
             raise KeyboardInterrupt
         return items
 
     pool = Threads(1)
     late: Future[int] = Future()
-    batcher: Batcher[int, int] = Batcher(call, lanes=1)
+    batcher: Batcher[int, int] = Batcher(call)
     with pytest.raises(KeyboardInterrupt):
         run_sync(Blocking(pool).batched(batcher, 1))
     assert late.result(10) == 5
@@ -162,7 +162,7 @@ def test_an_error_that_a_repeat_cannot_mend_is_raised_at_once() -> None:
 
 def test_a_child_of_a_fork_saves_though_its_parent_was_busy() -> None:
     gate = Gate()
-    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    batcher: Batcher[int, int] = Batcher(gate)
     pool = Threads(1)
     busy = threading.Thread(target=lambda: run_sync(Blocking(pool).batched(batcher, 1)))
     busy.start()
@@ -185,17 +185,60 @@ def test_no_workers_are_refused() -> None:
 
 
 def test_a_thread_that_was_interrupted_while_it_led_leads_again() -> None:
-    batcher: Batcher[int, int] = Batcher(lambda items: items, lanes=1)
+    batcher: Batcher[int, int] = Batcher(lambda items: items)
     pool = Threads(1)
     lost: Future[int] = Future()
-    assert batcher.add(1, lost, threading.get_ident())  # and an interrupt comes before the batch is run
+    batcher.add(1, lost)
+    assert batcher.lead(threading.get_ident(), 1)  # and an interrupt comes before the batch is run
     assert run_sync(Blocking(pool).batched(batcher, 2)) == 2
     assert lost.result(0) == 1
 
 
+async def test_saves_of_two_turns_of_the_loop_share_a_call() -> None:
+    calls: list[list[int]] = []
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        calls.append([*items])
+        return items
+
+    pool, batcher = Threads(2), Batcher(call)
+    first = asyncio.create_task(pool.batched(batcher, 1))
+    await asyncio.sleep(0)
+    assert await asyncio.gather(first, pool.batched(batcher, 2)) == [1, 2]
+    assert calls == [[1, 2]]
+    pool.close()
+
+
+async def test_a_slow_batch_does_not_hold_up_a_save() -> None:
+    gate, pool = Gate(), Threads(2)
+
+    def call(items: Sequence[int]) -> Sequence[int | Exception]:
+        return gate(items) if 1 in items else items
+
+    batcher = Batcher(call)
+    slow = asyncio.create_task(pool.batched(batcher, 1))
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    assert await asyncio.wait_for(pool.batched(batcher, 2), 10) == 2
+    gate.open.set()
+    assert await slow == 10
+    pool.close()
+
+
+def test_a_loop_that_ends_between_two_turns_holds_up_nobody() -> None:
+    pool, batcher = Threads(2), Batcher(lambda items: items)
+    loop = asyncio.new_event_loop()
+    lost = loop.create_task(pool.batched(batcher, 1))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert run_sync(Blocking(pool).batched(batcher, 2)) == 2
+    loop.run_until_complete(asyncio.wait_for(lost, 10))
+    loop.close()
+    pool.close()
+
+
 async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
     gate, pool = Gate(), Threads(2)
-    batcher: Batcher[int, int] = Batcher(gate, lanes=1)
+    batcher: Batcher[int, int] = Batcher(gate)
     first = asyncio.create_task(pool.batched(batcher, 1))
     assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
     waiting = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, 3)]
