@@ -31,5 +31,7 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
     try:
         opened: StatekitSaver = load(f"checkpoint.backends.{module}", name).from_url(url, **options)
     except ModuleNotFoundError as error:
+        if error.__cause__ is None:  # no extra would bring it
+            raise
         raise Misuse(f"{scheme}:// cannot be opened: {error}") from error
     return opened

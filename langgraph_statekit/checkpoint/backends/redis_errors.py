@@ -65,6 +65,8 @@ def _final(error: Exception, prefix: str, *, cluster: bool) -> StatekitError | N
             return Misuse(f"Redis's certificate was refused, correct it or the ssl_ settings: {text}")
         if isinstance(each, PermissionError):
             return Misuse(f"the socket of Redis may not be opened, correct its permissions: {text}")
+    if "unauthenticated" in text:  # what a server says to the first command if that is long
+        return Misuse(f"Redis refused the login, correct the user and the password: {text}")
     if isinstance(error, MasterNotFoundError) and _LOGIN.search(text):
         return Misuse(f"a Sentinel refused the login, correct the user and the password: {text}")
     if isinstance(error, failures.MovedError) and not cluster:

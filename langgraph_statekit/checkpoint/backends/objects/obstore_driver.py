@@ -32,9 +32,10 @@ _WRONG: Final = (
     exceptions.UnknownConfigurationKeyError,
 )
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_DENIED: Final = re.compile(r"status code: 40[13]|InvalidToken")
 _FINAL: Final = re.compile(
-    r"AuthorizationHeaderMalformed|InvalidBucketName|PermanentRedirect|configured region|InvalidAccessKeyId"
-    r"|SignatureDoesNotMatch|InvalidToken|BadScheme|CERTIFICATE|UnknownIssuer|NotValidForName"
+    r"AuthorizationHeaderMalformed|InvalidBucketName|PermanentRedirect|configured region|BadScheme|UnknownIssuer"
+    r"|NotValidForName"
 )
 """What no repeat mends, of the errors that obstore does not tell apart."""
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
@@ -114,7 +115,7 @@ class ObstoreDriver(Driver):
 
     def final_error(self, error: Exception) -> Misuse | None:
         text = str(error).partition("\n\nDebug source")[0]
-        if isinstance(error, _REFUSED):
+        if isinstance(error, _REFUSED) or _DENIED.search(text):
             return Misuse(f"{self.name} refused the credentials: {text}")
         if _NO_BUCKET.search(text):
             return Misuse(f"{self.name}: the bucket does not exist: create it first, or correct its name")
