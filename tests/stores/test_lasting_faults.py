@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,11 +22,14 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import ConnectionPool
 from redis import exceptions as failures
+from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.retry import Retry
 
 from langgraph_statekit import ObjectStoreSaver, PostgresSaver, RedisSaver, StatekitSaver, open_saver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.obstore_driver import connect, missing_access
+from langgraph_statekit.checkpoint.backends.redis_errors import explained
 from langgraph_statekit.errors import Misuse, Unavailable
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Server, free_ports, postgres_server, s3_server
@@ -86,7 +91,7 @@ def test_what_postgres_refuses_for_good_is_told_at_once(postgres: str, wrong: di
     refused(PostgresSaver.from_url(url, retry_s=LONG_S), says, psycopg.OperationalError)
 
 
-@pytest.mark.parametrize(("wrong", "says"), LOGINS[:3])
+@pytest.mark.parametrize(("wrong", "says"), LOGINS[:2])
 def test_why_a_given_pool_cannot_connect_is_told_at_once(
     postgres: str, wrong: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,7 +150,9 @@ def test_a_login_that_a_sentinel_refuses_is_told_at_once(tmp_path: Path) -> None
                 break
             except failures.ConnectionError:
                 continue
-        asked = redis.Sentinel([("127.0.0.1", port)], sentinel_kwargs={"password": HUSH})
+        asked = redis.Sentinel(
+            [("127.0.0.1", port)], sentinel_kwargs={"password": HUSH, "retry": Retry(NoBackoff(), 0)}
+        )
         refused(RedisSaver(asked.master_for("main"), retry_s=LONG_S), "refused the login", failures.ConnectionError)
 
 
@@ -163,6 +170,23 @@ def test_a_redis_of_another_kind_or_without_that_database_is_told_at_once(locked
         with closing(saver), pytest.raises(Misuse, match=r"is a cluster, use redis\+cluster") as caught:
             list(saver.list(None))
         assert isinstance(caught.value.__cause__, failures.MovedError)
+
+
+@pytest.mark.parametrize(
+    ("below", "lasts"),
+    [
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), True),
+        (PermissionError(errno.EACCES, "Permission denied"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file"), False),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), False),
+        (failures.NoScriptError("No matching script"), False),
+    ],
+)
+def test_what_the_system_said_decides_whether_a_lost_connection_lasts(below: Exception, lasts: bool) -> None:
+    lost = failures.ConnectionError("lost")
+    lost.__context__ = below
+    told = explained(lost, "prefix", cluster=False)
+    assert isinstance(told, Misuse) if lasts else told is lost
 
 
 def test_a_sentinel_that_is_none_is_told_at_once(locked: Server) -> None:
@@ -192,10 +216,10 @@ def test_what_an_object_store_refuses_for_good_is_told_at_once(
     refused(saver, says, Exception)
 
 
-def test_without_credentials_nobody_is_asked_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_nobody_is_asked_for_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "GCE_", "AZURE_", "IDENTITY_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.setenv("HOME", str(tmp_path))
     for url in ("s3://bucket", "gs://bucket", "az://bucket?account_name=name", "s3://bucket?skip_signature=false"):
         with pytest.raises(Misuse, match=r"has no credentials: set \w+.* or pass \w+="):
             open_saver(url)
@@ -206,6 +230,10 @@ def test_without_credentials_nobody_is_asked_for_some(monkeypatch: pytest.Monkey
     for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")):
         monkeypatch.setenv(name, value)
     open_saver("s3://bucket")
+    (tmp_path / ".config/gcloud").mkdir(parents=True)
+    login = {"type": "authorized_user", "client_id": "id", "client_secret": "secret", "refresh_token": "token"}
+    (tmp_path / ".config/gcloud/application_default_credentials.json").write_text(json.dumps(login))
+    open_saver("gs://bucket")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import obstore
@@ -74,9 +75,10 @@ def missing_access(kind: type[Any], settings: Mapping[str, Any], environ: Mappin
         settings: Of the store.
         environ: The variables of the process.
     """
-    if kind not in _ACCESS:
+    known = [access for base, access in _ACCESS.items() if issubclass(kind, base)]
+    if not known:
         return ""
-    wanted, start, remedy = _ACCESS[kind]
+    wanted, start, remedy = known[0]
     given = {**{name: value for name, value in environ.items() if re.match(start, name)}, **settings}
     held = [name for name, value in given.items() if str(value).lower() not in ("", "false", "none")]
     return "" if any(re.search(wanted, name.lower()) for name in held) else remedy
@@ -107,9 +109,11 @@ class ObstoreDriver(Driver):
         if not isinstance(store, stores.S3Store | stores.GCSStore | stores.AzureStore | stores.MemoryStore):
             raise Misuse(f"a store of obstore is needed, not {type(store).__name__}; for a URL use from_url")
         self.name = type(store).__name__
-        held = type(store) if getattr(store, "credential_provider", None) is None else None
-        if held and (remedy := missing_access(held, getattr(store, "config", {}), os.environ)):
-            raise Misuse(f"{self.name} has no credentials: {remedy}")
+        if getattr(store, "credential_provider", None) is None:
+            login = Path("~/.config/gcloud/application_default_credentials.json").expanduser()
+            found = {"GOOGLE_APPLICATION_CREDENTIALS": str(login)} if login.is_file() else {}
+            if remedy := missing_access(type(store), getattr(store, "config", {}), {**found, **os.environ}):
+                raise Misuse(f"{self.name} has no credentials: {remedy}")
         self._store = store
         self._pid = os.getpid()
 
