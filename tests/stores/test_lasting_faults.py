@@ -20,7 +20,7 @@ import pytest
 import redis
 from obstore.store import AzureStore, GCSStore, S3Store
 from psycopg.conninfo import make_conninfo
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 from redis import exceptions as failures
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
@@ -110,6 +110,14 @@ def test_a_given_pool_without_a_server_is_unavailable_with_the_reason() -> None:
         with pytest.raises(Unavailable, match=r"retry_s=0.*refused") as caught:
             PostgresSaver(pool, retry_s=0).setup()
         assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+
+
+def test_a_given_pool_that_is_only_busy_is_named(postgres: str) -> None:
+    with ConnectionPool(postgres, min_size=1, max_size=1, timeout=0.05, open=True) as pool:
+        pool.wait()
+        with pool.connection(), pytest.raises(Unavailable, match=r"pool given became free within 0\.05 s") as caught:
+            PostgresSaver(pool, retry_s=0).setup()
+        assert isinstance(caught.value.__cause__, PoolTimeout)
 
 
 def test_a_given_pool_that_cannot_read_its_address_does_not_show_it() -> None:

@@ -192,17 +192,12 @@ class _Pool:
         """Return a connection of the pool; raise what keeps the pool from connecting, which only its log tells."""
         pool = self._pool
         first_s = min(_PROBE_S, pool.timeout)
-        try:
-            return pool.getconn(first_s)
-        except PoolTimeout:
-            self._probe()
-            if first_s == pool.timeout:
-                raise
-        try:
-            return pool.getconn(pool.timeout - first_s)
-        except PoolTimeout:
-            self._probe()
-            raise
+        for wait_s in (first_s, pool.timeout - first_s):
+            try:
+                return pool.getconn(wait_s)
+            except PoolTimeout:
+                self._probe()
+        raise PoolTimeout(f"no connection of the pool given became free within {pool.timeout:g} s")
 
     def _probe(self) -> None:
         failed = self._pool.get_stats().get("connections_errors", 0)
