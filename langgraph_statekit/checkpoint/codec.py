@@ -164,9 +164,9 @@ class Codec:
         row = Row(
             ref=Ref(thread, ns, to_text(checkpoint["id"])),
             parent=parent,
-            keys=tuple(frame_key(ns, channel, version) for channel, version in versions.items()),
-            deltas=tuple(
-                channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions
+            packed_keys=b"".join([frame_key(ns, channel, version) for channel, version in versions.items()]),
+            packed_deltas=b"".join(
+                [channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions]
             ),
             run_id=None if run_id is None else to_text(run_id),
             body=seal(ormsgpack.packb((*self._typed("checkpoint", plain), *self._typed("metadata", merged)))),

@@ -15,6 +15,10 @@ _SPECIAL = re.compile("[\\\\\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
 
 
+KEY_BYTES = 16
+NAME_BYTES = 8
+
+
 def to_text(value: object) -> str:
     """Return `str(value)` with NUL, lone surrogates and backslashes escaped, so that any store takes it."""
     text = str(value)
@@ -51,9 +55,9 @@ class Row(NamedTuple):
             removed what lay between); None: walk to `parent`.
         seq: Place in the thread's order over all namespaces (see `order`); no two rows of a thread share one.
             Assigned by the store; 0 in a row that is not stored yet.
-        keys: One frame key of 16 bytes for each channel version of the checkpoint, stored or not. The first
-            8 bytes name the channel, the last 8 the version.
-        deltas: The 8-byte channel names of channels whose value must be rebuilt from ancestors.
+        packed_keys: One frame key of 16 bytes for each channel version of the checkpoint, stored or not, joined. The
+            first 8 bytes name the channel, the last 8 the version.
+        packed_deltas: The 8-byte channel names of channels whose value must be rebuilt from ancestors, joined.
         run_id: `metadata["run_id"]`, for `delete_for_runs`; None if there is none.
         hidden: Kept only for the delta history of later checkpoints; neither listed nor loaded.
         body: Checkpoint and metadata, opaque. Empty in an outline.
@@ -63,15 +67,23 @@ class Row(NamedTuple):
     parent: str | None = None
     via: str | None = None
     seq: int = 0
-    keys: tuple[bytes, ...] = ()
-    deltas: tuple[bytes, ...] = ()
+    packed_keys: bytes = b""
+    packed_deltas: bytes = b""
     run_id: str | None = None
     hidden: bool = False
     body: bytes = b""
 
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The frame keys, one by one."""
+        return split(self.packed_keys, KEY_BYTES)
 
-KEY_BYTES = 16
-NAME_BYTES = 8
+    @property
+    def deltas(self) -> tuple[bytes, ...]:
+        """The names of the channels to rebuild, one by one."""
+        return split(self.packed_deltas, NAME_BYTES)
+
+
 HEAD_BYTES = 26
 """Bytes of a stored frame that tell its check and its base."""
 
@@ -178,6 +190,13 @@ class Change:
     keep: Collection[Ref] | None = None
     keep_frames: Collection[bytes] = ()
     relink: Mapping[Ref, tuple[str | None, str | None, bool]] = field(default_factory=dict)
+
+    @property
+    def shorter(self) -> tuple[bool, Collection[Ref], Collection[bytes]]:
+        """Whether to keep or to drop, and rows and frame keys to keep or to drop: whichever are fewer."""
+        if self.keep is not None and len(self.keep) + len(self.keep_frames) < len(self.drop) + len(self.drop_frames):
+            return True, self.keep, self.keep_frames
+        return False, self.drop, self.drop_frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def test_a_repeat_of_any_verb_after_a_lost_reply_changes_nothing(store: Store) -
     with store.open() as saver:
         saver.setup()
         backend = saver.backend
-        row = Row(Ref("t", "", "1"), keys=(b"k" * 16,), body=b"body")
+        row = Row(Ref("t", "", "1"), packed_keys=b"k" * 16, body=b"body")
         later = Row(Ref("t", "", "2"), parent="1", body=b"body")
         batch = [Write("task", 0, "a", "", b"1"), Write("task", -1, "b", "", b"2")]
 

@@ -328,8 +328,8 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
                         batch.append(SaveWrites(ref(pick.choice(threads)), some))
                         continue
                     new = Row(
-                        ref(pick.choice(threads)), *link()[:2], keys=tuple(keys()),
-                        run_id=pick.choice([None, "r0", "r1", "r2"]), deltas=(key(1, 0)[:8],)[: pick.randrange(2)],
+                        ref(pick.choice(threads)), *link()[:2], packed_keys=b"".join(keys()),
+                        run_id=pick.choice([None, "r0", "r1", "r2"]), packed_deltas=key(1, 0)[:8] * pick.randrange(2),
                         body=number,
                     )  # fmt: skip
                     values = [

@@ -139,9 +139,9 @@ class History:
             data = self.pick.randbytes(9)
             return SaveWrites(self.ref(), [Write(task, idx, task, "", data) for idx in [0, *self.some(range(-3, 3))]])
         parent, via = self.link()
-        names = tuple({key[:8] for key in self.some(KEYS)})
+        names = b"".join({key[:8] for key in self.some(KEYS)})
         run, hidden, body = self.pick.choice(RUNS), self.pick.random() < 0.1, self.pick.randbytes(9)
-        made = Row(self.ref(), parent, via, 0, tuple(self.some(KEYS)), names, run, hidden, body)
+        made = Row(self.ref(), parent, via, 0, b"".join(self.some(KEYS)), names, run, hidden, body)
         at = self.pick.choice((0, 0, self.pick.randrange(1, 40), 2 * RACE_US + self.pick.randrange(40)))
         return SaveRow(made, [self.frame(key) for key in self.some(KEYS)], at)
 

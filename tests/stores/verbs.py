@@ -17,8 +17,9 @@ def key(channel: object, version: int) -> bytes:
 
 
 def row(thread: str, id: str, ns: str = "", **fields: Any) -> Row:
-    """Return a checkpoint."""
-    return Row(Ref(thread, ns, id), **{"body": f"body {ns} {id}".encode() * 3, **fields})
+    """Return a checkpoint; `keys` and `deltas` one by one."""
+    packed = {f"packed_{name}": b"".join(fields.pop(name)) for name in ("keys", "deltas") if name in fields}
+    return Row(Ref(thread, ns, id), **{"body": f"body {ns} {id}".encode() * 3, **packed, **fields})
 
 
 def frame(key: bytes, value: bytes, base: Frame | None = None, *, check: bytes | None = None) -> Frame:

@@ -31,8 +31,6 @@ from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
-    KEY_BYTES,
-    NAME_BYTES,
     Change,
     Frame,
     Outline,
@@ -44,7 +42,6 @@ from langgraph_statekit.checkpoint.records import (
     SaveWrites,
     Stored,
     Write,
-    split,
 )
 from langgraph_statekit.checkpoint.run import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -265,10 +262,11 @@ class PostgresBackend:
         return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
+        keep, refs, keys = change.shorter
         [[done]] = self._run(
-            "SELECT {schema}.apply_1(%b, %b, %b::text[], %b::text[], %b::bytea[],"
+            "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
-            *(thread, rev, *_columns(((ref.ns, ref.id) for ref in change.drop), 2), list(change.drop_frames)),
+            *(thread, rev, keep, *_columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
             *_columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
         )
         return bool(done)
@@ -308,7 +306,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
     stored = [frame for frame in kept.values() if frame.data is not None]
     return (
         *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
-        *(b"".join(row.keys), b"".join(row.deltas), row.body),
+        *(row.packed_keys, row.packed_deltas, row.body),
         [frame.key for frame in stored],
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
@@ -347,9 +345,7 @@ def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[obj
 
 def _row(thread: str, columns: TupleRow) -> Row:
     seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = columns
-    return Row(
-        Ref(thread, ns, id), parent, via, seq, split(keys, KEY_BYTES), split(deltas, NAME_BYTES), run_id, hidden, body
-    )
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body)
 
 
 class PostgresSaver(StatekitSaver):

@@ -152,19 +152,15 @@ class RedisBackend:
         return unpack_outline(thread, rev, ns, flat)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
-        how: str = "drop"
-        refs: Collection[Ref] = change.drop
-        keys: Collection[bytes] = change.drop_frames
-        if change.keep is not None and len(change.keep) + len(change.keep_frames) < len(refs) + len(keys):
-            how, refs, keys = "keep", change.keep, change.keep_frames
+        keep, refs, keys = change.shorter
         members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
             for ref, (parent, via, hidden) in change.relink.items()
             for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
         ]
-        sizes = len(members), len(keys)
-        return bool(self._run("apply", thread, urandom(8), rev, thread, *sizes, how, *members, *keys, *links))
+        named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
+        return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
 
     def drop_thread(self, thread: str) -> None:
         self._run("drop", thread, thread)

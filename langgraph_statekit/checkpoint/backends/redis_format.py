@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
@@ -48,8 +47,8 @@ def links_of(parent: str | None, via: str | None) -> str:
 
 def _head_of(row: Row) -> bytes:
     texts = f"{member_of(row.ref)}\0{links_of(row.parent, row.via)}\0{optional(row.run_id)}".encode()
-    deltas = b"".join(row.deltas)
-    return b"".join((_ROW.pack(FORMAT, row.hidden, len(texts), len(deltas)), texts, deltas, *row.keys))
+    deltas = row.packed_deltas
+    return b"".join((_ROW.pack(FORMAT, row.hidden, len(texts), len(deltas)), texts, deltas, row.packed_keys))
 
 
 def save_arguments(save: Save) -> list[Argument]:
@@ -87,33 +86,29 @@ def unpack_row(thread: str, name: bytes, head: bytes, body: bytes = b"") -> Row:
         Corrupt: The bytes were altered or cut.
         SchemaTooNew: A later release wrote them.
     """
+    if head[:1] > _FORMAT_BYTE:
+        raise _too_new(head[0])
     try:
-        format, hidden, texts_size, deltas_size = _ROW.unpack_from(head)
-        if format <= FORMAT:
-            deltas = _ROW.size + texts_size
-            keys = deltas + deltas_size
-            ns, id, parent, via, run = head[_ROW.size : deltas].decode().split("\0")
-            return Row(
-                Ref(thread, ns, id),
-                parent[1:] if parent else None,
-                via[1:] if via else None,
-                int(name, 16),
-                _packed(KEY_BYTES, len(head) - keys).unpack_from(head, keys),
-                _packed(NAME_BYTES, deltas_size).unpack_from(head, deltas) if deltas_size else (),
-                run[1:] if run else None,
-                bool(hidden),
-                body,
-            )
+        _, hidden, texts_size, deltas_size = _ROW.unpack_from(head)
+        deltas = _ROW.size + texts_size
+        keys = deltas + deltas_size
+        ns, id, parent, via, run = head[_ROW.size : deltas].decode().split("\0")
+        seq = int(name, 16)
     except (StructError, ValueError) as error:
         raise Corrupt(f"a stored checkpoint of {len(head)} bytes cannot be read: {error}") from error
-    raise _too_new(format)
-
-
-@lru_cache(256)
-def _packed(size: int, total: int) -> Struct:
-    if total < 0 or total % size:
-        raise ValueError(f"{total} bytes are no whole number of keys of {size}")
-    return Struct(f"{size}s" * (total // size))
+    if len(head) < keys or (len(head) - keys) % KEY_BYTES or deltas_size % NAME_BYTES:
+        raise Corrupt(f"a stored checkpoint of {len(head)} bytes is cut off")
+    return Row(
+        Ref(thread, ns, id),
+        parent[1:] if parent else None,
+        via[1:] if via else None,
+        seq,
+        head[keys:],
+        head[deltas:keys],
+        run[1:] if run else None,
+        bool(hidden),
+        body,
+    )
 
 
 def unpack_rows(thread: str, flat: Sequence[bytes]) -> list[Row]:

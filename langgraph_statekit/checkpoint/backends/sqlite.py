@@ -23,8 +23,6 @@ from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
-    KEY_BYTES,
-    NAME_BYTES,
     Change,
     Frame,
     Outline,
@@ -35,7 +33,6 @@ from langgraph_statekit.checkpoint.records import (
     SaveRow,
     Stored,
     Write,
-    split,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
@@ -268,8 +265,8 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
         while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
             seq += 1
     tid = _touch(db, thread, seq)
-    keys, deltas = b"".join(row.keys), b"".join(row.deltas)
-    db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, keys, deltas, row.body))
+    packed = row.packed_keys, row.packed_deltas
+    db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
         _save_frame(db, tid, frame)
     return True
@@ -331,8 +328,7 @@ def _has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
 
 def _row(thread: str, columns: tuple[Any, ...]) -> Row:
     ns, id, parent, via, seq, keys, deltas, run_id, hidden, body = columns
-    packed = split(keys, KEY_BYTES), split(deltas, NAME_BYTES)
-    return Row(Ref(thread, ns, id), parent, via, seq, *packed, run_id, bool(hidden), body)
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, bool(hidden), body)
 
 
 def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:

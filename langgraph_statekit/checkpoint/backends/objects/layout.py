@@ -234,8 +234,8 @@ def _plain(entry: Entry) -> tuple[Any, ...]:
         row.seq,
         row.run_id,
         row.hidden,
-        b"".join(row.keys),
-        b"".join(row.deltas),
+        row.packed_keys,
+        row.packed_deltas,
         entry.data,
         b"".join(frames.get(key, _NONE) for key in row.keys),
         b"".join(key + name for key, name in frames.items() if key not in row.keys),
@@ -247,7 +247,7 @@ def _entry(thread: str, plain: Sequence[Any]) -> Entry:
     own = split(keys, _NAME)
     frames = {key: name for key, name in zip(own, split(names, _NAME), strict=True) if name != _NONE}
     frames.update((pair[:_NAME], pair[_NAME:]) for pair in split(others, 2 * _NAME))
-    row = Row(Ref(thread, ns, id), parent, via, seq, own, split(deltas, 8), run_id, hidden)
+    row = Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden)
     return Entry(row, data, frames)
 
 

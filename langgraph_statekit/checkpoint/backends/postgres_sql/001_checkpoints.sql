@@ -236,8 +236,9 @@ BEGIN
     DELETE FROM {schema}.threads WHERE thread_id = thread;
 END $$;
 
+-- The rows and frames that are named go or, with `keep`, all others do: so the shorter list is sent.
 CREATE FUNCTION {schema}.apply_1(
-    thread text, at_rev bigint, drop_ns text[], drop_id text[], drop_keys bytea[],
+    thread text, at_rev bigint, keep boolean, some_ns text[], some_id text[], some_keys bytea[],
     link_ns text[], link_id text[], link_parent text[], link_via text[], link_hidden boolean[]
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
@@ -247,11 +248,21 @@ BEGIN
         DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0;
         RETURN false;
     END IF;
-    DELETE FROM {schema}.writes w USING unnest(drop_ns, drop_id) AS d (ns, id)
-        WHERE w.thread_id = thread AND w.ns = d.ns AND w.id = d.id;
-    DELETE FROM {schema}.rows r USING unnest(drop_ns, drop_id) AS d (ns, id)
-        WHERE r.thread_id = thread AND r.ns = d.ns AND r.id = d.id;
-    DELETE FROM {schema}.frames WHERE thread_id = thread AND key = ANY (drop_keys);
+    IF keep THEN
+        WITH gone AS (
+            DELETE FROM {schema}.rows r WHERE thread_id = thread
+                AND NOT EXISTS (SELECT 1 FROM unnest(some_ns, some_id) AS k (ns, id) WHERE (k.ns, k.id) = (r.ns, r.id))
+            RETURNING ns, id
+        )
+        DELETE FROM {schema}.writes w USING gone WHERE w.thread_id = thread AND (w.ns, w.id) = (gone.ns, gone.id);
+        DELETE FROM {schema}.frames WHERE thread_id = thread AND key <> ALL (some_keys);
+    ELSE
+        DELETE FROM {schema}.writes w USING unnest(some_ns, some_id) AS d (ns, id)
+            WHERE w.thread_id = thread AND w.ns = d.ns AND w.id = d.id;
+        DELETE FROM {schema}.rows r USING unnest(some_ns, some_id) AS d (ns, id)
+            WHERE r.thread_id = thread AND r.ns = d.ns AND r.id = d.id;
+        DELETE FROM {schema}.frames WHERE thread_id = thread AND key = ANY (some_keys);
+    END IF;
     UPDATE {schema}.rows r SET parent = l.parent, via = l.via, hidden = l.hidden
         FROM unnest(link_ns, link_id, link_parent, link_via, link_hidden) AS l (ns, id, parent, via, hidden)
         WHERE r.thread_id = thread AND r.ns = l.ns AND r.id = l.id;
