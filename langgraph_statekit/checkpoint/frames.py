@@ -42,8 +42,13 @@ _CHAIN: Final = _HEAD + KEY_BYTES + 4
 _BODY: Final = _CHAIN + 9
 _COMPRESS_FROM_BYTES: Final = 128
 _LEVEL: Final = 1
+_MAX_MISSES: Final = 2
 _CONTEXT_BYTES: Final = 16384
 """How much of the base's end helps to compress a delta's insertions."""
+
+_RECENT_BYTES: Final = range(4 << 10, 256 << 10)
+_RECENT: Final = [(b"", b"")] * 16
+"""Values sealed not long ago: a task's write is often the channel's next value. Replacing an entry is atomic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Chain:
         steps: Deltas from one version to the next since the last one against the keyframe.
         size: Stored bytes of the keyframe.
         spent: Stored bytes of all deltas since the keyframe.
+        misses: Versions in a row that shared too little with the one before them.
+        rest: Versions to store whole before a delta is tried again: twice as many after each miss.
     """
 
     keyframe: Plain
@@ -72,12 +79,21 @@ class Chain:
     steps: int
     size: int
     spent: int
+    misses: int = 0
+    rest: int = 0
 
 
 def seal(plain: bytes) -> bytes:
     """Return plain bytes in an envelope of their own, compressed where that makes them smaller."""
-    flags, body = _pack(plain, b"")
-    return b"".join((bytes((FORMAT, flags)), crc32(plain).to_bytes(4, "big"), body))
+    check = crc32(plain)
+    slot = check % len(_RECENT)
+    held, data = _RECENT[slot]
+    if held != plain:
+        flags, body = _pack(plain, b"")
+        data = b"".join((bytes((FORMAT, flags)), check.to_bytes(4, "big"), body))
+        if len(plain) in _RECENT_BYTES:
+            _RECENT[slot] = plain, data
+    return data
 
 
 def unseal(data: bytes, base: bytes | None = None) -> bytes:
@@ -115,12 +131,15 @@ def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain 
     """Return the frame of a channel's next version, and what the version after it can build on (None: nothing)."""
     if chain is None or len(plain) < DELTA_FROM_BYTES or chain.spent >= chain.size:
         return _keyframe(key, plain)
+    if chain.rest:
+        return _keyframe(key, plain, chain.misses, chain.rest - 1)
     skip = chain.steps >= CHAIN_FRAMES - 2
     base = chain.keyframe if skip else chain.latest
     steps = 0 if skip else chain.steps + 1
     found = diff(base.data, plain)
     if found is None:
-        return _keyframe(key, plain)
+        misses = min(chain.misses + 1, _MAX_MISSES)
+        return _keyframe(key, plain, misses, 2**misses - 1)
     body = b"".join(((len(found[0]) // COPY_BYTES).to_bytes(2, "big"), *found))
     flags, packed = _pack(body, base.data)
     if len(packed) * 2 > chain.size:
@@ -131,10 +150,12 @@ def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain 
     return Frame(key, data), Chain(chain.keyframe, Plain(key, check, plain), steps, chain.size, chain.spent + len(data))
 
 
-def _keyframe(key: bytes, plain: bytes) -> tuple[Frame, Chain | None]:
+def _keyframe(key: bytes, plain: bytes, misses: int = 0, rest: int = 0) -> tuple[Frame, Chain | None]:
     data = seal(plain)
+    if len(plain) < DELTA_FROM_BYTES:
+        return Frame(key, data), None
     whole = Plain(key, data[2:_HEAD], plain)
-    return Frame(key, data), Chain(whole, whole, 0, len(data), 0) if len(plain) >= DELTA_FROM_BYTES else None
+    return Frame(key, data), Chain(whole, whole, 0, len(data), 0, misses, rest)
 
 
 def decode(key: bytes, frames: Mapping[bytes, Frame], known: dict[bytes, bytes]) -> tuple[bytes, Chain | None]:

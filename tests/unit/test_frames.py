@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from langgraph_statekit.checkpoint import frames
 from langgraph_statekit.checkpoint.frames import CHAIN_FRAMES, Chain, Frames, decode, encode, seal, unseal, with_bases
 from langgraph_statekit.checkpoint.records import Frame
+from langgraph_statekit.checkpoint.splice import diff
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
 
@@ -65,6 +66,27 @@ def test_a_loaded_version_continues_the_chain_where_its_writer_would() -> None:
         frame, chain = encode(key(version), plain, chain)
         stored[frame.key] = frame
         assert decode(key(version), stored, {})[1] == chain
+
+
+def test_values_without_anything_in_common_are_soon_stored_without_looking_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = []
+    monkeypatch.setattr(frames, "diff", lambda base, new: looked.append(new) or diff(base, new))
+    unlike = [os.urandom(3000) for _ in range(40)]
+    similar = [unlike[-1] + b"%d" % n for n in range(10)]
+    stored = history(unlike + similar)
+    assert len([new for new in looked if new in unlike]) <= 12
+    whole = [n for n in range(40, 50) if stored[key(n)].base is None]
+    assert len(whole) <= 3, "deltas come back when values are alike"
+
+
+def test_equal_values_are_compressed_once_and_stay_apart_from_others() -> None:
+    values = [b"%d" % n + text for n in range(60) for text in (b"a" * 5000, os.urandom(5000))]
+    for _ in range(2):
+        for value in values:
+            assert unseal(seal(value)) == value
+    assert seal(bytes(bytearray(values[-1]))) is seal(values[-1])
 
 
 def test_a_replaced_base_is_found_under_its_check() -> None:
