@@ -1,6 +1,6 @@
 """Where savers store: a private server of each kind, a fresh store in it for each run, and what the store holds.
 
-A benchmark shares its servers with nobody. They are found as those of the tests are (PATH, else wheels), listen on
+A benchmark shares its servers with nobody. They are found as those of the tests are (installed, else wheels), listen on
 127.0.0.1 only and end with the benchmark.
 """
 
