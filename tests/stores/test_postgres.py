@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -25,29 +25,10 @@ from langgraph_statekit.checkpoint.records import (
     to_text,
 )
 from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew
-from tests.servers import Servers
 from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
 from tests.stores.verbs import frame, key, save, save_writes
 
 TABLES = ("threads", "rows", "frames", "writes")
-
-
-@pytest.fixture
-def url(servers: Servers) -> str:
-    return servers.url("postgres")
-
-
-@pytest.fixture
-def schema(url: str) -> Iterator[str]:
-    name = f"test_{uuid4().hex}"
-    yield name
-    query(url, f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
-
-
-@pytest.fixture
-def store(url: str, schema: str) -> Iterator[PostgresBackend]:
-    with backend(url, schema) as made:
-        yield made
 
 
 def put(saver: PostgresSaver, thread: Any, number: int) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -19,28 +18,8 @@ from langgraph_statekit.checkpoint.frames import CHAIN_FRAMES
 from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, Save, SaveRow, SaveWrites
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import DataError
-from tests.servers import Servers
 from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
 from tests.stores.verbs import frame, key, save
-
-
-@pytest.fixture
-def url(servers: Servers) -> str:
-    return servers.url("postgres")
-
-
-@pytest.fixture
-def schema(url: str) -> Iterator[str]:
-    name = f"test_{uuid4().hex}"
-    yield name
-    query(url, f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
-
-
-@pytest.fixture
-def store(url: str, schema: str) -> Iterator[PostgresBackend]:
-    with backend(url, schema) as made:
-        yield made
-
 
 ALL: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 

@@ -21,7 +21,7 @@ from tests.conformance import conforms
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import ask, node, port_of, redis_binary, started, valkey_binary
-from tests.stores.redis_threads import chat, contents, count_trips, fresh, listed_threads
+from tests.stores.redis_threads import chat, contents, fresh, listed_threads
 from tests.stores.verbs import frame, row, save, save_writes
 
 HOSTILE = (
@@ -42,30 +42,10 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = node(tmp_path_factory.mktemp("redis"), redis_binary(), "--appendonly", "yes", "--appendfsync", "no")
-    with started(made):
-        yield made
-
-
 @pytest.fixture(scope="module", params=[redis_binary, valkey_binary], ids=["redis", "valkey"])
 def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = node(tmp_path_factory.mktemp("either"), request.param())
     with started(made):
-        yield made
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with redis.Redis(port=port_of(server)) as made:
-        made.flushall()
-        yield made
-
-
-@pytest.fixture
-def saver(server: Server, client: redis.Redis) -> Iterator[RedisSaver]:
-    with RedisSaver.from_url(server.url) as made:
         yield made
 
 
@@ -84,11 +64,6 @@ async def test_a_user_without_admin_rights_who_may_touch_only_the_prefix_suffice
     assert isinstance(caught.value.__cause__, failures.NoPermissionError)
     with RedisSaver.from_url(url.replace("pw", "wrong")) as saver, pytest.raises(Misuse, match="refused the login"):
         saver.get_tuple(config())
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    return count_trips(monkeypatch)
 
 
 @pytest.mark.parametrize("steps", [10, 500])

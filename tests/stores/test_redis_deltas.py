@@ -17,32 +17,11 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Server
-from tests.stores.redis_nodes import node, port_of, redis_binary, started
-from tests.stores.redis_threads import contents, count_trips
+from tests.stores.redis_threads import contents
 from tests.stores.verbs import deltas, frame, row, save
 
 RANDOM = random.Random(5)
 WORDS = ["".join(RANDOM.choices("abcdefghijklmnopqrstuvwxyz", k=RANDOM.randrange(2, 9))) for _ in range(2000)]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = node(tmp_path_factory.mktemp("redis"), redis_binary())
-    with started(made):
-        yield made
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with redis.Redis(port=port_of(server)) as made:
-        made.flushall()
-        yield made
-
-
-@pytest.fixture
-def saver(server: Server, client: redis.Redis) -> Iterator[RedisSaver]:
-    with RedisSaver.from_url(server.url) as made:
-        yield made
 
 
 @pytest.fixture
@@ -50,11 +29,6 @@ def other(server: Server, client: redis.Redis) -> Iterator[RedisSaver]:
     """Yield a second saver, which knows nothing of what the first one stored."""
     with RedisSaver.from_url(server.url) as made:
         yield made
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    return count_trips(monkeypatch)
 
 
 class Chat:
