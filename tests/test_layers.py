@@ -13,7 +13,7 @@ MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
     {"extras", "checkpoint.options"},
-    {"checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
+    {"checkpoint.cache", "checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention"},
     {"checkpoint.results"},

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
@@ -238,64 +237,15 @@ def _prefix(context: bytes) -> tuple[zstd.ZstdDict, int] | None:
     return zstd.ZstdDict(context[-_CONTEXT_BYTES:], is_raw=True).as_prefix if len(context) >= 8 else None
 
 
-class ChainCache:
-    """Chains of recently saved and loaded channels, bounded in bytes; safe to share by many threads.
-
-    Args:
-        max_bytes: Plain bytes to hold; the channels used longest ago go first.
-    """
-
-    def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._max_bytes = max_bytes
-        self.renew()
-        renew_in_child(self)
-
-    def renew(self) -> None:
-        """Forget all."""
-        self._lock = threading.Lock()
-        self._chains: OrderedDict[tuple[str, bytes], Chain] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, thread: str, key: bytes) -> Chain | None:
-        """Return the chain of the channel that `key` names, whatever its version."""
-        name = (thread, key[:NAME_BYTES])
-        with self._lock:
-            chain = self._chains.get(name)
-            if chain is not None:
-                self._chains.move_to_end(name)
-            return chain
-
-    def put(self, thread: str, key: bytes, chain: Chain | None) -> None:
-        """Hold the chain of a channel instead of what was held for it; None holds nothing."""
-        name = (thread, key[:NAME_BYTES])
-        with self._lock:
-            self._forget(name)
-            if chain is not None:
-                self._chains[name] = chain
-                self._bytes += _weight(chain)
-                while self._bytes > self._max_bytes:
-                    self._forget(next(iter(self._chains)))
-
-    def _forget(self, name: tuple[str, bytes]) -> None:
-        chain = self._chains.pop(name, None)
-        if chain is not None:
-            self._bytes -= _weight(chain)
-
-
-def _weight(chain: Chain) -> int:
-    same = chain.keyframe.data is chain.latest.data
-    return len(chain.latest.data) + (0 if same else len(chain.keyframe.data))
-
-
 class Frames:
     """Turns plain values into frames and back, with the chains of one saver and its clones.
 
     Args:
-        max_bytes: As in `ChainCache`.
+        max_bytes: Plain bytes to hold as bases; the channels used longest ago go first.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._cache = ChainCache(max_bytes)
+        self._chains = Cache[tuple[str, bytes], Chain](max_bytes)
 
     def pack(
         self, thread: str, plains: Sequence[tuple[bytes, bytes | None]], *, whole: bool = False
@@ -313,14 +263,14 @@ class Frames:
             if plain is None:
                 frames.append(Frame(key, None))
             else:
-                frame, chains[key] = encode(key, plain, None if whole else self._cache.get(thread, key))
+                frame, chains[key] = encode(key, plain, None if whole else self._chain(thread, key))
                 frames.append(frame)
         return frames, chains
 
     def remember(self, thread: str, chains: Mapping[bytes, Chain | None]) -> None:
         """Let later versions build on these."""
         for key, chain in chains.items():
-            self._cache.put(thread, key, chain)
+            self._remember(thread, key, chain)
 
     def reader(
         self, thread: str, frames: Mapping[bytes, Frame], *, remember: bool = False
@@ -338,12 +288,20 @@ class Frames:
             frame = frames.get(key)
             if frame is None:
                 return None
-            held = self._cache.get(thread, key)
+            held = self._chain(thread, key)
             if held is not None and held.latest.key == key and held.latest.check == frame.check:
                 return held.latest.data
             plain, chain = decode(key, frames, known)
             if remember:
-                self._cache.put(thread, key, chain)
+                self._remember(thread, key, chain)
             return plain
 
         return read
+
+    def _chain(self, thread: str, key: bytes) -> Chain | None:
+        """Return the chain of the channel that `key` names, whatever its version."""
+        return self._chains.get((thread, key[:NAME_BYTES]))
+
+    def _remember(self, thread: str, key: bytes, chain: Chain | None) -> None:
+        held = {} if chain is None else {id(plain.data): len(plain.data) for plain in (chain.keyframe, chain.latest)}
+        self._chains.put((thread, key[:NAME_BYTES]), chain, sum(held.values()))

@@ -191,5 +191,5 @@ def test_the_cache_stays_within_its_bytes() -> None:
         packed, chains = cache.pack("thread", [(os.urandom(8) + bytes(8), os.urandom(3000))])
         cache.remember("thread", chains)
         assert packed[0].base is None
-    assert cache._cache._bytes <= 10_000
-    assert len(cache._cache._chains) == 3
+    assert cache._chains._bytes <= 10_000
+    assert len(cache._chains._items) == 3

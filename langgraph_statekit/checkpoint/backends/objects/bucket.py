@@ -1,16 +1,13 @@
-"""Requests that are repeated when they fail, in parallel where they do not depend on each other, and a cache."""
+"""Requests that are repeated when they fail, in parallel where they do not depend on each other."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar, TypeVarTuple
+from concurrent.futures import Future
+from typing import TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found
-from langgraph_statekit.checkpoint.run import retrying
+from langgraph_statekit.checkpoint.run import Threads, retrying
 
 T = TypeVar("T")
 A = TypeVarTuple("A")
@@ -30,10 +27,7 @@ class Bucket:
     def __init__(self, driver: Driver, retry_s: float, parallel: int) -> None:
         self._driver = driver
         self._retry_s = retry_s
-        self._parallel = parallel
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._pid = 0
+        self._threads = Threads(parallel)
 
     def get(self, key: str) -> Found | None:
         return self._request(self._driver.get, key)
@@ -93,18 +87,11 @@ class Bucket:
 
     def start(self, call: Callable[[*A], T], *args: *A) -> Future[T]:
         """Make a call in a thread of the pool; the call must not start others."""
-        with self._lock:
-            if self._pool is None or self._pid != os.getpid():  # threads do not survive a fork
-                self._pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="statekit-objects")
-                self._pid = os.getpid()
-            return self._pool.submit(call, *args)
+        return self._threads.start(call, *args)
 
     def close(self) -> None:
         """End the threads when their work is done; a later call starts new ones."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
-            pool.shutdown(wait=True)
+        self._threads.close()
 
     def _request(self, call: Callable[[*A], T], *args: *A) -> T:
         driver = self._driver
@@ -118,45 +105,3 @@ class Bucket:
                 raise
 
         return retrying(attempt, driver.transient, self._retry_s, driver.name)
-
-
-class Cache:
-    """The values used last, up to a number of bytes in all."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self._left = size_bytes
-        self._largest = size_bytes // 8
-        self._lock = threading.Lock()
-        self._items: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: str) -> Any:
-        """Return the value, or None."""
-        with self._lock:
-            item = self._items.get(key)
-            if item is None:
-                return None
-            self._items.move_to_end(key)
-            return item[0]
-
-    def put(self, key: str, value: object, size_bytes: int) -> None:
-        """Remember a value, unless it is large, and forget what was used least."""
-        with self._lock:
-            self._forget(key)
-            size_bytes += len(key) + 100
-            if size_bytes > self._largest:
-                return
-            self._items[key] = value, size_bytes
-            self._left -= size_bytes
-            while self._left < 0:
-                self._forget(next(iter(self._items)))
-
-    def forget(self, prefix: str) -> None:
-        """Forget every key that starts so."""
-        with self._lock:
-            for key in [key for key in self._items if key.startswith(prefix)]:
-                self._forget(key)
-
-    def _forget(self, key: str) -> None:
-        item = self._items.pop(key, None)
-        if item is not None:
-            self._left += item[1]

@@ -113,7 +113,7 @@ def drop(bucket: Bucket, reader: Reader, thread: str) -> None:
     """Remove everything of a thread, its head first."""
     keys = reader.keys(thread)
     bucket.delete([keys.head])
-    reader.marks.forget(keys.root)
+    reader.marks.forget(lambda key: key.startswith(keys.root))
     left = bucket.list(keys.root)
     if not left:
         return

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket, Cache
+from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.index import overridden, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
@@ -20,6 +20,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     digest,
     encode_data,
 )
+from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.records import Ref
 from langgraph_statekit.errors import Corrupt
 
@@ -42,10 +43,10 @@ class Reader:
 
     def __init__(self, bucket: Bucket, root: str) -> None:
         self.root = root
-        self.marks = Cache(_HEADS_BYTES)
+        self.marks = Cache[str, Any](_HEADS_BYTES, _HEADS_BYTES // 8)
         self._bucket = bucket
-        self._data = Cache(_DATA_BYTES)
-        self._decoded = Cache(_DECODED_BYTES)
+        self._data = Cache[str, Data](_DATA_BYTES, _DATA_BYTES // 8)
+        self._decoded = Cache[str, tuple[Head, str]](_DECODED_BYTES, _DECODED_BYTES // 8)
 
     def keys(self, thread: str) -> Keys:
         """Return where a thread's objects are."""
@@ -72,7 +73,7 @@ class Reader:
     def _head(self, thread: str, data: bytes, tag: str) -> tuple[Head, str]:
         if tag == ABSENT:
             return NO_HEAD, ABSENT
-        decoded: tuple[Head, str] | None = self._decoded.get(self.keys(thread).head)
+        decoded = self._decoded.get(self.keys(thread).head)
         if decoded is None or decoded[1] != tag:
             decoded = decode_head(data), tag
             self.remember(thread, data, tag, decoded[0])
