@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+
+import pytest
 
 from langgraph_statekit.checkpoint.cache import Cache
 
@@ -33,11 +36,14 @@ def test_what_is_forgotten_makes_room() -> None:
     assert [cache.get(key) for key in ("x/1", "y/1", "z/1")] == [None, "y/1", "z/1"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_child_of_a_fork_gets_past_a_lock_that_its_parent_held() -> None:
     cache = Cache[str, str](2_000)
     cache.put("a", "a", 1)
     with cache._lock:
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
             os._exit(0 if cache.get("a") is None else 1)
     assert os.waitpid(child, 0)[1] == 0
