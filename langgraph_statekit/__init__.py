@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.backends.postgres import PostgresSaver
     from langgraph_statekit.checkpoint.backends.redis import RedisSaver
     from langgraph_statekit.checkpoint.backends.sqlite import SqliteSaver
+    from langgraph_statekit.checkpoint.copying import Copied, acopy_threads, copy_threads
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
     from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -24,9 +25,15 @@ if TYPE_CHECKING:
         StatekitError,
         Unavailable,
     )
+    from langgraph_statekit.events import FailureRate
+    from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
+    from langgraph_statekit.prometheus_hook import PrometheusHook
 
 _HOMES = {
     "open_saver": "checkpoint.opening",
+    "copy_threads": "checkpoint.copying",
+    "acopy_threads": "checkpoint.copying",
+    "Copied": "checkpoint.copying",
     "StatekitSaver": "checkpoint.saver",
     "SqliteSaver": "checkpoint.backends.sqlite",
     "RedisSaver": "checkpoint.backends.redis",
@@ -34,6 +41,9 @@ _HOMES = {
     "ObjectStoreSaver": "checkpoint.backends.objects",
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
+    "FailureRate": "events",
+    "OpenTelemetryHook": "opentelemetry_hook",
+    "PrometheusHook": "prometheus_hook",
     "CheckpointMissing": "errors",
     "Conflict": "errors",
     "Corrupt": "errors",
@@ -48,12 +58,16 @@ _HOMES = {
 __all__ = [
     "CheckpointMissing",
     "Conflict",
+    "Copied",
     "Corrupt",
     "DataError",
+    "FailureRate",
     "Fenced",
     "Misuse",
     "ObjectStoreSaver",
+    "OpenTelemetryHook",
     "PostgresSaver",
+    "PrometheusHook",
     "RedisSaver",
     "SchemaTooNew",
     "SerializableResult",
@@ -62,6 +76,8 @@ __all__ = [
     "StatekitSaver",
     "StatekitSerializer",
     "Unavailable",
+    "acopy_threads",
+    "copy_threads",
     "open_saver",
 ]
 

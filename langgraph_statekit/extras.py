@@ -5,7 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-_EXTRAS: Final = {"redis": "redis", "psycopg": "postgres", "psycopg_pool": "postgres", "obstore": "s3"}
+_EXTRAS: Final = {
+    "redis": "redis",
+    "psycopg": "postgres",
+    "psycopg_pool": "postgres",
+    "obstore": "s3",
+    "tqdm": "progress",
+    "opentelemetry": "otel",
+    "prometheus_client": "prometheus",
+}
 """Client library to extra."""
 
 

@@ -12,15 +12,18 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
-    {"extras", "checkpoint.options"},
+    {"extras", "checkpoint.options", "checkpoint.claims"},
     {"checkpoint.cache", "checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
     {"checkpoint.frames", "checkpoint.messages"},
     {"checkpoint.codec", "checkpoint.retention"},
     {"checkpoint.results"},
     {"checkpoint.serde"},
-    {"checkpoint.run", "checkpoint.backend"},
-    {"checkpoint.engine"},
+    {"events", "checkpoint.run", "checkpoint.backend"},
+    {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
+    {"checkpoint.observed"},
     {"checkpoint.saver"},
+    {"checkpoint.progress_bar", "checkpoint.sides"},
+    {"checkpoint.copying"},
     {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
@@ -30,6 +33,8 @@ CLIENTS = {
     "psycopg": "backends/postgres",
     "psycopg_pool": "backends/postgres",
     "obstore": "backends/objects",
+    "opentelemetry": "opentelemetry_hook",
+    "prometheus_client": "prometheus_hook",
 }
 
 

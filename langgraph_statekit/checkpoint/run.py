@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -28,6 +29,20 @@ LANES: Final = 2
 """Batches under way at most, so that a slow one does not hold up all others."""
 HOLD_S: Final = 0.005
 """Seconds for which an async save waits for the batch under way, before it goes by itself."""
+_on_retry: Final[ContextVar[Callable[[BaseException], None] | None]] = ContextVar("on_retry", default=None)
+
+
+def telling_retries(verb: Callable[[*A], T], tell: Callable[[BaseException], None]) -> Callable[[*A], T]:
+    """Return the verb that calls `tell` with the error before each repeat in it."""
+
+    def told(*args: *A) -> T:
+        token = _on_retry.set(tell)
+        try:
+            return verb(*args)
+        finally:
+            _on_retry.reset(token)
+
+    return told
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
@@ -229,6 +244,12 @@ class Threads:
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""
+        if _on_retry.get() is not None:  # it is a part of a verb
+            inner, context = verb, copy_context()
+
+            def verb(*args: *A) -> T:
+                return context.run(inner, *args)
+
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="statekit")
@@ -276,6 +297,8 @@ def retrying(
                 raise Unavailable(
                     f"{what} did not answer within retry_s={retry_s:g}: {type(error).__name__}: {error}"
                 ) from error
+            if (tell := _on_retry.get()) is not None:
+                tell(error)
         if pause_s > 0:
             sleep(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(max(pause_s * 2, 0.02), 1.0)

@@ -22,11 +22,13 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
-from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, aside, run_sync
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.events import Hook, Hooks
 
 
 class StatekitSaver(BaseCheckpointSaver[str]):
@@ -41,6 +43,7 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         secret_keys: Keys that are never stored in metadata, in lower case with `_`.
         workers: Threads that serve async callers.
         cache_bytes: Recent values to hold in memory as bases of deltas.
+        hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         secret_keys: Collection[str] = SECRET_KEYS,
         workers: int = 8,
         cache_bytes: int = 64 << 20,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         require_numbers(int, 0, cache_bytes=cache_bytes)
         require_numbers(int, 1, workers=workers)
@@ -65,9 +69,17 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers)
         frames = Frames(cache_bytes)
-        saves: Batcher[Save, bool] = Batcher(backend.save)
-        self._sync = Engine(backend, Blocking(self._threads), frames, saves)
-        self._async = Engine(backend, self._threads, frames, saves)
+        if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
+            raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
+        hook = Hooks(hooks) if hooks else None
+        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save)
+
+        def engine(runtime: Runtime) -> Engine:
+            if hook:
+                return ObservedEngine(backend, runtime, frames, saves, hook)
+            return Engine(backend, runtime, frames, saves)
+
+        self._sync, self._async = engine(Blocking(self._threads)), engine(self._threads)
 
     @property
     def _codec(self) -> Codec:

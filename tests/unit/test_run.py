@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Misuse, StatekitError, Unavailable
-from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, retrying, run_sync
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, retrying, run_sync, telling_retries
 
 
 class Gate:
@@ -153,6 +153,29 @@ def test_what_stays_broken_is_unavailable_with_the_drivers_error_as_cause(retry_
         retrying(fails(10**6), (ConnectionError,), retry_s, "the store", clock=lambda: now[0], sleep=sleep)
     assert isinstance(caught.value.__cause__, ConnectionError)
     assert now[0] <= retry_s
+
+
+def test_repeats_of_a_verb_are_told_also_from_threads_that_it_starts_and_those_of_others_are_not() -> None:
+    told: list[str] = []
+    pool = Threads(2)
+
+    def verb(name: str) -> None:
+        answers: list[Exception | None] = [TimeoutError(f"{name} 1"), TimeoutError(f"{name} 2"), None]
+
+        def call() -> None:
+            if answer := answers.pop(0):
+                raise answer
+
+        retrying(call, (TimeoutError,), 10, "the store", sleep=lambda seconds: None)
+
+    def parallel(name: str) -> None:
+        pool.start(verb, name).result()
+
+    for each in (verb, parallel):
+        telling_retries(each, lambda error: told.append(str(error)))(each.__name__)
+        each("other")
+    pool.close()
+    assert told == ["verb 1", "verb 2", "parallel 1", "parallel 2"]
 
 
 def test_an_error_that_a_repeat_cannot_mend_is_raised_at_once() -> None:

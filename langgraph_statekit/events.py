@@ -1,0 +1,217 @@
+"""What a saver tells its hooks: how operations went, and what it took. Ids are told, values never."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Protocol
+
+from langgraph_statekit.checkpoint.options import require_numbers
+
+_SLOTS: Final = 60
+_logger: Final = logging.getLogger("langgraph_statekit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in a saver.
+
+    Attributes:
+        store: Kind of the store: `sqlite`, `redis`, `postgres`, `object`, `memory`.
+        operation: The saver's sync method; `save` for a request that several saves share.
+        thread_id: The thread; None if there is none, or several.
+        checkpoint_ns: The namespace; None where the operation is not about one.
+    """
+
+    store: str
+    operation: str
+    thread_id: str | None
+    checkpoint_ns: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Event):
+    """An operation ended; each tells one of the classes below, unless it was cancelled; `setup` tells this one.
+
+    Attributes:
+        latency_s: Seconds that the caller waited; for `list` without the time between two items.
+    """
+
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved(Finished):
+    """`put` or `put_writes` is durable.
+
+    Attributes:
+        plain_bytes: Serialized bytes before compression and deltas.
+        stored_bytes: Bytes sent to the store for them.
+    """
+
+    plain_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Finished):
+    """`get_tuple`, `list` or `get_delta_channel_history` has read.
+
+    Attributes:
+        plain_bytes: Serialized bytes of what was returned.
+        stored_bytes: Bytes read from the store for it, with the bases of deltas.
+    """
+
+    plain_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned(Finished):
+    """`prune`, `delete_for_runs` or `delete_thread` is done.
+
+    Attributes:
+        thread_ids: Threads that it changed or removed.
+        checkpoints: Checkpoints removed, not counting those of threads that were removed whole.
+    """
+
+    thread_ids: tuple[str, ...]
+    checkpoints: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied(Finished):
+    """`copy_thread` is done.
+
+    Attributes:
+        target_thread_id: The copy.
+    """
+
+    target_thread_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Finished):
+    """An operation raised.
+
+    Attributes:
+        error: Name of the exception's class.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried(Event):
+    """A request to the store is repeated.
+
+    Attributes:
+        error: Name of the class of the driver's exception.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflicted(Event):
+    """The thread changed meanwhile, so that the work was begun again or given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(Event):
+    """The store refused an operation, because a newer holder owns the thread."""
+
+
+class Hook(Protocol):
+    """Takes events; any callable with one argument is one.
+
+    Called in the thread or event loop of the operation, retries in a thread of the saver: it must be quick and safe in
+    many threads. What it raises is logged, once for each hook, and touches no operation.
+    """
+
+    def __call__(self, event: Event, /) -> object:
+        """Take an event."""
+
+
+class Hooks:
+    """One hook made of many, that never raises."""
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = tuple(hooks)
+        self._logged: set[int] = set()
+
+    def __call__(self, event: Event, /) -> None:
+        """Pass an event on to each."""
+        for at, hook in enumerate(self._hooks):
+            try:
+                hook(event)
+            except Exception:
+                if at not in self._logged:
+                    self._logged.add(at)
+                    _logger.exception("the hook %r failed; it is logged once", hook)
+
+
+class FailureRate:
+    """A hook that knows which part of the last operations failed, and tells when it is too much.
+
+    Args:
+        window_s: Seconds to look back, with a resolution of a sixtieth.
+        threshold: Rate from which on to alert, above 0 up to 1.
+        alert: Called with the rate when it reaches the threshold, and again only after it was below.
+        min_operations: Operations in the window below which there is no alert.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        window_s: float = 60.0,
+        threshold: float = 0.1,
+        alert: Callable[[float], object] = lambda rate: _logger.warning("%.0f %% of operations fail", rate * 100),
+        min_operations: int = 10,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        require_numbers(float, 1e-3, window_s=window_s)
+        require_numbers(float, 1e-9, threshold=threshold)
+        require_numbers(int, 1, min_operations=min_operations)
+        self._slot_s = window_s / _SLOTS
+        self._threshold, self._alert, self._min_operations = threshold, alert, min_operations
+        self._clock = clock
+        self._lock = Lock()
+        self._counts: deque[tuple[int, list[int]]] = deque()
+        self._high = False
+
+    @property
+    def rate(self) -> float:
+        """Failed operations of the window over all; 0 if there were none."""
+        with self._lock:
+            return self._rate()[0]
+
+    def __call__(self, event: Event, /) -> None:
+        """Count an operation that ended."""
+        if not isinstance(event, Finished):
+            return
+        with self._lock:
+            self._rate()
+            slot = int(self._clock() // self._slot_s)
+            if not self._counts or self._counts[-1][0] != slot:
+                self._counts.append((slot, [0, 0]))
+            counts = self._counts[-1][1]
+            counts[0] += 1
+            counts[1] += isinstance(event, Failed)
+            rate, operations = self._rate()
+            was_high, self._high = self._high, rate >= self._threshold and operations >= self._min_operations
+            rises = self._high and not was_high
+        if rises:
+            self._alert(rate)
+
+    def _rate(self) -> tuple[float, int]:
+        oldest = self._clock() // self._slot_s - _SLOTS
+        while self._counts and self._counts[0][0] <= oldest:
+            self._counts.popleft()
+        operations = sum(counts[0] for _, counts in self._counts)
+        return sum(counts[1] for _, counts in self._counts) / max(operations, 1), operations
