@@ -84,7 +84,7 @@ class Pruned(Finished):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied(Finished):
+class ThreadCopied(Finished):
     """`copy_thread` is done.
 
     Attributes:

@@ -29,7 +29,6 @@ from langgraph_statekit.checkpoint.run import Batcher, Runtime, telling_retries
 from langgraph_statekit.errors import Conflict, Fenced
 from langgraph_statekit.events import (
     Conflicted,
-    Copied,
     Failed,
     Finished,
     Hook,
@@ -38,6 +37,7 @@ from langgraph_statekit.events import (
     Pruned,
     Retried,
     Saved,
+    ThreadCopied,
 )
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class ObservedEngine(Engine):
             await op.engine.delete_for_runs(run_ids)
 
     async def copy_thread(self, source: str, target: str) -> None:
-        with self._operation(Copied, "copy_thread") as op:
+        with self._operation(ThreadCopied, "copy_thread") as op:
             op.thread_id, op.target_thread_id = str(source), str(target)
             await op.engine.copy_thread(source, target)
 
@@ -227,7 +227,7 @@ class _Operation:
             ids = tuple(self._thread_ids)
             only = {"thread_id": ids[0]} if len(ids) == 1 else {}
             return {"thread_ids": ids, "checkpoints": self._checkpoints, **only}
-        return {"target_thread_id": self.target_thread_id} if self._kind is Copied else {}
+        return {"target_thread_id": self.target_thread_id} if self._kind is ThreadCopied else {}
 
 
 class _Measuring(Codec):

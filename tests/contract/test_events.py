@@ -25,7 +25,6 @@ from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.events import (
     Conflicted,
-    Copied,
     Event,
     Failed,
     Finished,
@@ -34,6 +33,7 @@ from langgraph_statekit.events import (
     Pruned,
     Retried,
     Saved,
+    ThreadCopied,
 )
 from tests.faces import LONG, Face, config, ids, put
 from tests.servers import redis_server
@@ -79,7 +79,7 @@ async def test_every_operation_tells_one_event_with_its_thread_and_sizes(store: 
         (Loaded, "get_tuple", "a"),
         (Loaded, "list", "a"),
         (Loaded, "get_delta_channel_history", "a"),
-        (Copied, "copy_thread", "a"),
+        (ThreadCopied, "copy_thread", "a"),
         (Pruned, "prune", "a"),
         (Pruned, "delete_for_runs", "b"),
         (Pruned, "delete_thread", "a"),
