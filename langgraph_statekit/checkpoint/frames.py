@@ -46,7 +46,7 @@ _CONTEXT_BYTES: Final = 16384
 """How much of the base's end helps to compress a delta's insertions."""
 
 _RECENT_BYTES: Final = range(4 << 10, 256 << 10)
-_RECENT: Final = [(b"", b"")] * 16
+_RECENT: Final[list[tuple[bytes | None, bytes]]] = [(None, b"")] * 16
 """Values sealed not long ago: a task's write is often the channel's next value. Replacing an entry is atomic."""
 
 

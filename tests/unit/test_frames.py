@@ -82,6 +82,7 @@ def test_values_without_anything_in_common_are_soon_stored_without_looking_for_i
 
 
 def test_equal_values_are_compressed_once_and_stay_apart_from_others() -> None:
+    assert unseal(seal(b"")) == b""
     values = [b"%d" % n + text for n in range(60) for text in (b"a" * 5000, os.urandom(5000))]
     for _ in range(2):
         for value in values:
