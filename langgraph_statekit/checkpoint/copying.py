@@ -14,11 +14,11 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
 from langgraph_statekit.checkpoint.exact import lost
 from langgraph_statekit.checkpoint.run import run_sync
-from langgraph_statekit.checkpoint.sides import AnySaver, AsyncSide, Side, SyncSide, listed, task_paths
+from langgraph_statekit.checkpoint.sides import AnySaver, Side, listed, task_paths
 from langgraph_statekit.errors import Conflict, DataError, Misuse
 from langgraph_statekit.extras import load
 
@@ -62,7 +62,7 @@ def copy_threads(
     Args:
         src: Any checkpointer, read only. Do not run its threads meanwhile.
         dst: Another one, set up.
-        thread_ids: Threads to copy; None for all, which reads the source once more to find them.
+        thread_ids: Threads to copy; None for all, which reads another project's saver once more to find them.
         replace: Whether to delete a thread of the target that differs from its source, and copy it anew.
         without_metadata: Metadata keys to leave out, such as those that the target would not store.
         progress: Called before the first and after every checkpoint with thread id, number done and number in all;
@@ -77,7 +77,7 @@ def copy_threads(
         ModuleNotFoundError: A bar was asked for and `tqdm` is not installed.
     """
     with _reporter(progress) as report:
-        return run_sync(_copy(SyncSide(src), SyncSide(dst), thread_ids, replace, without_metadata, report))
+        return run_sync(_copy(Side(src, False), Side(dst, False), thread_ids, replace, without_metadata, report))
 
 
 async def acopy_threads(
@@ -91,7 +91,7 @@ async def acopy_threads(
 ) -> Copied:
     """Async version of `copy_threads`; calls the async methods of both savers."""
     with _reporter(progress) as report:
-        return await _copy(AsyncSide(src), AsyncSide(dst), thread_ids, replace, without_metadata, report)
+        return await _copy(Side(src, True), Side(dst, True), thread_ids, replace, without_metadata, report)
 
 
 class _Entry(NamedTuple):
@@ -156,7 +156,7 @@ async def _copy(
         raise Misuse(f"thread_ids must be a sequence of ids, not one string: pass [{thread_ids!r}]")
     if isinstance(left_out, str):
         raise Misuse(f"without_metadata must be a collection of keys, not one string: pass [{left_out!r}]")
-    ids = await _threads(src) if thread_ids is None else list(dict.fromkeys(thread_ids))
+    ids = await src.threads() if thread_ids is None else list(dict.fromkeys(thread_ids))
     written = skipped = 0
     for id in ids:
         thread = _Thread(id, left_out, await _entries(src, id))
@@ -171,14 +171,6 @@ async def _copy(
         written += len(thread.entries) - len(done)
         skipped += len(done)
     return Copied(len(ids), written, skipped)
-
-
-async def _threads(src: Side) -> list[str]:
-    found: dict[str, None] = {}
-    async with aclosing(listed(src, None)) as items:
-        async for item in items:
-            found.setdefault(item.config["configurable"]["thread_id"])
-    return list(reversed(found))
 
 
 async def _entries(side: Side, thread: str) -> list[_Entry]:
@@ -202,7 +194,7 @@ async def _require_ancestors(src: Side, thread: _Thread) -> None:
     known = {(entry.ns, entry.id) for entry in thread.entries}
     for entry in thread.entries:
         if entry.open and (entry.ns, entry.parent) not in known:
-            for channel, found in (await src.history(thread.at(entry), entry.open)).items():
+            for channel, found in (await _history(src, thread, entry)).items():
                 if found["writes"] or "seed" in found:
                     raise DataError(
                         f"{_named(thread, entry)} cannot be copied: its delta channel {channel!r} builds on "
@@ -223,7 +215,7 @@ async def _present(src: Side, dst: Side, thread: _Thread, replace: bool) -> set[
         if (entry.ns, entry.id) not in there:
             continue
         want = await _get(src, thread, entry)
-        got = await dst.get_tuple(thread.at(entry))
+        got = await dst.call("get_tuple", thread.at(entry))
         thread.hold(entry.ns, want)
         difference = "it is gone" if got is None else _difference(thread, entry.ns, want, got)
         if difference is None:
@@ -238,7 +230,7 @@ async def _present(src: Side, dst: Side, thread: _Thread, replace: bool) -> set[
             f"thread {thread.id!r} of the target differs, {differs}; nothing of it was changed. Pass replace=True to "
             "delete it and copy it anew"
         )
-    await dst.delete_thread(thread.id)
+    await dst.call("delete_thread", thread.id)
     thread.held.clear()
     return set()
 
@@ -255,10 +247,9 @@ async def _transfer(src: Side, dst: Side, thread: _Thread, entry: _Entry) -> Non
             [write for write in own if write[0] in WRITES_IDX_MAP],
         ):
             if part:
-                await dst.put_writes(thread.at(entry), part, task, path)
+                await dst.call("put_writes", thread.at(entry), part, task, path)
     below = _config(thread.id, entry.ns, entry.parent)
-    metadata = cast(CheckpointMetadata, thread.metadata(item))
-    await dst.put(below, item.checkpoint, metadata, thread.new_versions(entry.ns, item))
+    await dst.call("put", below, item.checkpoint, thread.metadata(item), thread.new_versions(entry.ns, item))
     thread.hold(entry.ns, item)
 
 
@@ -284,7 +275,7 @@ async def _verify(src: Side, dst: Side, thread: _Thread) -> None:
             if await _next(found) is not None:
                 raise DataError(f"thread {thread.id!r} got other checkpoints in the target during the copy")
         if own[-1].open:
-            sides = [dict(await side.history(thread.at(own[-1]), own[-1].open)) for side in (src, dst)]
+            sides = [await _history(side, thread, own[-1]) for side in (src, dst)]
             if (where := lost(*sides)) is not None:
                 raise DataError(f"{_named(thread, own[-1])} differs after the copy: delta channel history{where}")
 
@@ -334,10 +325,14 @@ def _difference(thread: _Thread, ns: str, want: CheckpointTuple, got: Checkpoint
 
 
 async def _get(src: Side, thread: _Thread, entry: _Entry) -> CheckpointTuple:
-    found = await src.get_tuple(thread.at(entry))
+    found: CheckpointTuple | None = await src.call("get_tuple", thread.at(entry))
     if found is None:
         raise _changed(thread)
     return found
+
+
+async def _history(side: Side, thread: _Thread, entry: _Entry) -> dict[str, Any]:
+    return dict(await side.call("get_delta_channel_history", config=thread.at(entry), channels=entry.open))
 
 
 async def _next(items: AsyncGenerator[CheckpointTuple]) -> CheckpointTuple | None:

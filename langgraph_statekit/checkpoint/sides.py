@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import closing
-from typing import Any, Final, Protocol, TypeAlias
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    DeltaChannelHistory,
-    writes_sort_key,
-)
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, writes_sort_key
 
 from langgraph_statekit.checkpoint.codec import ref_of
 from langgraph_statekit.checkpoint.records import Ref, from_text
@@ -31,84 +24,26 @@ _SQLITE: Final = _PATHS.format(table="writes", p="?")
 _POSTGRES: Final = _PATHS.format(table="checkpoint_writes", p="%s")
 
 
-class Side(Protocol):
-    """One of the two savers of a copy; the methods are those of `BaseCheckpointSaver`."""
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two savers of a copy. With `is_async` its async methods are called, else nothing here suspends."""
 
     saver: AnySaver
+    is_async: bool
 
-    async def get_tuple(self, at: RunnableConfig) -> CheckpointTuple | None: ...  # noqa: D102
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Return what the method of this name returns, or its async version."""
+        if self.is_async:
+            return await getattr(self.saver, f"a{method}")(*args, **options)
+        return getattr(self.saver, method)(*args, **options)
 
-    def list(self, at: RunnableConfig | None, **options: Any) -> AsyncGenerator[CheckpointTuple]: ...  # noqa: D102
-
-    async def put(  # noqa: D102
-        self, at: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, versions: ChannelVersions
-    ) -> None: ...
-
-    async def put_writes(  # noqa: D102
-        self, at: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> None: ...
-
-    async def delete_thread(self, thread: str) -> None: ...  # noqa: D102
-
-    async def history(self, at: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]: ...  # noqa: D102
-
-    async def rows(self, kind: str, address: tuple[Any, ...]) -> Sequence[Any]:
-        """Return task id, path and idx of a checkpoint's writes as the saver of this kind stores them."""
-        ...
-
-
-class SyncSide:
-    """Calls the sync methods; never suspends."""
-
-    def __init__(self, saver: AnySaver) -> None:
-        self.saver = saver
-
-    async def get_tuple(self, at: RunnableConfig) -> CheckpointTuple | None:  # noqa: D102
-        return self.saver.get_tuple(at)
-
-    async def list(self, at: RunnableConfig | None, **options: Any) -> AsyncGenerator[CheckpointTuple]:  # noqa: D102
-        items: Any = self.saver.list(at, **options)
-        with closing(items if hasattr(items, "close") else (item for item in items)) as found:
-            for item in found:
-                yield item
-
-    async def put(  # noqa: D102
-        self, at: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, versions: ChannelVersions
-    ) -> None:
-        self.saver.put(at, checkpoint, metadata, versions)
-
-    async def put_writes(  # noqa: D102
-        self, at: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> None:
-        self.saver.put_writes(at, writes, task_id, task_path)
-
-    async def delete_thread(self, thread: str) -> None:  # noqa: D102
-        self.saver.delete_thread(thread)
-
-    async def history(self, at: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:  # noqa: D102
-        return self.saver.get_delta_channel_history(config=at, channels=channels)
-
-    async def rows(self, kind: str, address: tuple[Any, ...]) -> Sequence[Any]:  # noqa: D102
-        saver: Any = self.saver
-        if kind == "statekit":
-            return _stored(saver.backend.fill, address)
-        if kind == "SqliteSaver":
-            with saver.cursor(transaction=False) as cur:
-                return list(cur.execute(_SQLITE, address))
-        with saver._cursor() as cur:
-            return [tuple(row.values()) for row in cur.execute(_POSTGRES, address)]
-
-
-class AsyncSide:
-    """Calls the async methods."""
-
-    def __init__(self, saver: AnySaver) -> None:
-        self.saver = saver
-
-    async def get_tuple(self, at: RunnableConfig) -> CheckpointTuple | None:  # noqa: D102
-        return await self.saver.aget_tuple(at)
-
-    async def list(self, at: RunnableConfig | None, **options: Any) -> AsyncGenerator[CheckpointTuple]:  # noqa: D102
+    async def list(self, at: RunnableConfig | None, **options: Any) -> AsyncGenerator[CheckpointTuple]:
+        """Yield what the saver lists."""
+        if not self.is_async:
+            with closing(item for item in self.saver.list(at, **options)) as found:
+                for item in found:
+                    yield item
+            return
         items: Any = self.saver.alist(at, **options)
         try:
             async for item in items:
@@ -117,44 +52,68 @@ class AsyncSide:
             if hasattr(items, "aclose"):
                 await items.aclose()
 
-    async def put(  # noqa: D102
-        self, at: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, versions: ChannelVersions
-    ) -> None:
-        await self.saver.aput(at, checkpoint, metadata, versions)
+    async def threads(self) -> Sequence[str]:
+        """Return the ids of all threads: of a saver that cannot tell them, oldest first."""
+        if isinstance(self.saver, StatekitSaver):
+            await self.call("setup")
+            backend = self.saver.backend
+            ids: Sequence[str] = await self._io(lambda: [from_text(id) for page in backend.threads() for id in page])
+            return ids
+        found: dict[str, None] = {}
+        async with aclosing(listed(self, None)) as items:
+            async for item in items:
+                found.setdefault(item.config["configurable"]["thread_id"])
+        return [*reversed(found)]
 
-    async def put_writes(  # noqa: D102
-        self, at: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> None:
-        await self.saver.aput_writes(at, writes, task_id, task_path)
-
-    async def delete_thread(self, thread: str) -> None:  # noqa: D102
-        await self.saver.adelete_thread(thread)
-
-    async def history(self, at: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:  # noqa: D102
-        return await self.saver.aget_delta_channel_history(config=at, channels=channels)
-
-    async def rows(self, kind: str, address: tuple[Any, ...]) -> Sequence[Any]:  # noqa: D102
+    async def rows(self, at: RunnableConfig) -> Sequence[tuple[str, str, int]]:
+        """Return task id, path and idx of each write of a checkpoint; none where it is not known how to read them."""
         saver: Any = self.saver
-        if kind == "statekit":
-            found: Sequence[Any] = await saver._threads.io(_stored, saver.backend.fill, address)
-            return found
-        if kind == "AsyncSqliteSaver":
-            async with saver.lock, saver.conn.execute(_SQLITE, address) as cur:
-                return [row async for row in cur]
-        async with saver._cursor() as cur:
-            await cur.execute(_POSTGRES, address)
-            return [tuple(row.values()) async for row in cur]
+        address = tuple(at["configurable"][key] for key in ("thread_id", "checkpoint_ns", "checkpoint_id"))
+        match _kind(saver), self.is_async:
+            case "StatekitSaver", _:
+                found: Sequence[tuple[str, str, int]] = await self._io(lambda: _stored(saver, at))
+                return found
+            case "InMemorySaver", _:
+                return [(task, path, idx) for (_, idx), (task, _, _, path) in saver.writes[address].items()]
+            case "SqliteSaver", False:
+                with saver.cursor(transaction=False) as cur:
+                    return list(cur.execute(_SQLITE, address))
+            case "AsyncSqliteSaver", True:
+                async with saver.lock, saver.conn.execute(_SQLITE, address) as cur:
+                    return [row async for row in cur]
+            case "PostgresSaver", False:
+                with saver._cursor() as cur:
+                    return [tuple(row.values()) for row in cur.execute(_POSTGRES, address)]
+            case "AsyncPostgresSaver", True:
+                async with saver._cursor() as cur:
+                    await cur.execute(_POSTGRES, address)
+                    return [tuple(row.values()) async for row in cur]
+        return []
+
+    async def _io(self, verb: Callable[[], Any]) -> Any:
+        saver: Any = self.saver
+        return await saver._threads.io(verb) if self.is_async else verb()
 
 
-def _stored(fill: Callable[..., Any], address: tuple[Any, ...]) -> Sequence[Any]:
-    thread, ns, id = ref_of(_config(*address))
+def _stored(saver: StatekitSaver, at: RunnableConfig) -> Sequence[tuple[str, str, int]]:
+    thread, ns, id = ref_of(at)
     ref = Ref(thread, ns, id or "")
-    _, writes = fill(thread, (), (ref,))
-    return [(from_text(w.task), from_text(w.path), w.idx) for w in writes.get(ref, ())]
+    _, writes = saver.backend.fill(thread, (), (ref,))
+    return [(from_text(write.task), from_text(write.path), write.idx) for write in writes.get(ref, ())]
 
 
-def _config(thread: str, ns: str, id: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": id}}
+def _kind(saver: AnySaver) -> str | None:
+    """Return the class, of those whose writes can be read, that a saver is or derives from."""
+    homes = {
+        StatekitSaver.__module__: "StatekitSaver",
+        "langgraph.checkpoint.memory": "InMemorySaver",
+        "langgraph.checkpoint.sqlite": "SqliteSaver",
+        "langgraph.checkpoint.sqlite.aio": "AsyncSqliteSaver",
+        "langgraph.checkpoint.postgres": "PostgresSaver",
+        "langgraph.checkpoint.postgres.aio": "AsyncPostgresSaver",
+    }
+    names = (cls.__name__ for cls in type(saver).__mro__ if homes.get(cls.__module__) == cls.__name__)
+    return next(names, None)
 
 
 async def task_paths(side: Side, at: RunnableConfig, tasks: Sequence[str]) -> Mapping[str, str]:
@@ -170,36 +129,13 @@ async def task_paths(side: Side, at: RunnableConfig, tasks: Sequence[str]) -> Ma
     order = list(dict.fromkeys(tasks))
     if not order:
         return {}
-    address = tuple(at["configurable"][key] for key in ("thread_id", "checkpoint_ns", "checkpoint_id"))
-    kind = _kind(side)
-    if kind == "InMemorySaver":
-        saver: Any = side.saver
-        found = [(task, path, idx) for (_, idx), (task, _, _, path) in saver.writes[address].items()]
-    else:
-        found = [tuple(row) for row in await side.rows(kind, address)] if kind else []
+    found = await side.rows(at)
     known = sorted(found, key=lambda row: writes_sort_key(row[1], row[0], row[2]))
     if [task for task, _, _ in known] == list(tasks):
         return {task: path for task, path, _ in reversed(known)}
     if order == sorted(order):
         return dict.fromkeys(order, "")
     return {task: f"{place:08}" for place, task in enumerate(order)}
-
-
-def _kind(side: Side) -> str | None:
-    """Return how the saver's writes can be read; None: not at all."""
-    if isinstance(side.saver, StatekitSaver):
-        return "statekit"
-    known = {
-        "langgraph.checkpoint.memory": ("InMemorySaver",),
-        "langgraph.checkpoint.sqlite": ("SqliteSaver",) if isinstance(side, SyncSide) else (),
-        "langgraph.checkpoint.sqlite.aio": ("AsyncSqliteSaver",) if isinstance(side, AsyncSide) else (),
-        "langgraph.checkpoint.postgres": ("PostgresSaver",) if isinstance(side, SyncSide) else (),
-        "langgraph.checkpoint.postgres.aio": ("AsyncPostgresSaver",) if isinstance(side, AsyncSide) else (),
-    }
-    for cls in type(side.saver).__mro__:
-        if cls.__name__ in known.get(cls.__module__, ()):
-            return cls.__name__
-    return None
 
 
 async def listed(side: Side, at: RunnableConfig | None) -> AsyncGenerator[CheckpointTuple]:

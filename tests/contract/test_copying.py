@@ -25,7 +25,7 @@ from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.checkpoint.sides import SyncSide, task_paths
+from langgraph_statekit.checkpoint.sides import Side, task_paths
 from tests.faces import LONG, checkpoint, config, metadata
 from tests.graphs.builders import DeltaLog, SnapshotLog, chain, fan_out, nested, question
 from tests.servers import Servers
@@ -154,7 +154,9 @@ def test_a_copy_between_our_stores_lists_the_same_in_the_same_order(store: Store
             assert list(first.list(at)) == list(source.list(at)) == list(second.list(at))
             for item in source.list(at):
                 tasks = [task for task, _, _ in item.pending_writes or []]
-                paths = [run_sync(task_paths(SyncSide(each), item.config, tasks)) for each in (source, first, second)]
+                paths = [
+                    run_sync(task_paths(Side(each, False), item.config, tasks)) for each in (source, first, second)
+                ]
                 assert paths[0] == paths[1] == paths[2]
                 assert all("__pregel_" in path for task, path in paths[0].items() if task != NULL_TASK)
 
@@ -208,6 +210,22 @@ def test_a_killed_copy_goes_on_and_writes_nothing_twice(durable_store: Store, tm
             result = copy_threads(source, target)
             assert (result.checkpoints, result.skipped) == (total - 29, 29)
             assert content(target) == content(source)
+
+
+def test_each_version_of_a_channel_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, stored = InMemorySaver(), []
+    fill(source)
+    with StatekitSaver(MemoryBackend()) as target:
+        put = target.put
+
+        def noted(at: Any, made: Any, meta: Any, new_versions: Any) -> Any:
+            address = at["configurable"]
+            stored.extend((address["thread_id"], address["checkpoint_ns"], *item) for item in new_versions.items())
+            return put(at, made, meta, new_versions)
+
+        monkeypatch.setattr(target, "put", noted)
+        copy_threads(source, target)
+    assert stored and len(stored) == len(set(stored))
 
 
 def test_a_later_copy_brings_what_the_source_got_since(store: Store) -> None:
