@@ -255,6 +255,11 @@ async def _transfer(src: Side, dst: Side, thread: _Thread, entry: _Entry) -> Non
 
 async def _verify(src: Side, dst: Side, thread: _Thread) -> None:
     """Compare both sides, each namespace from its newest checkpoint to its oldest."""
+    known = {(entry.ns, entry.id) for entry in thread.entries}
+    async with aclosing(src.list({"configurable": {"thread_id": thread.id}}, limit=1)) as items:
+        async for item in items:
+            if (item.config["configurable"].get("checkpoint_ns", ""), item.checkpoint["id"]) not in known:
+                raise _changed(thread)
     for ns in dict.fromkeys(entry.ns for entry in thread.entries):
         at = _config(thread.id, ns, None)
         async with aclosing(listed(src, at)) as wanted, aclosing(listed(dst, at)) as found:

@@ -26,7 +26,7 @@ from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side, task_paths
-from tests.faces import LONG, checkpoint, config, metadata
+from tests.faces import LONG, checkpoint, config, id_of, metadata
 from tests.graphs.builders import DeltaLog, SnapshotLog, chain, fan_out, nested, question
 from tests.servers import Servers
 from tests.stores.pg import query
@@ -212,6 +212,20 @@ def test_a_killed_copy_goes_on_and_writes_nothing_twice(durable_store: Store, tm
             assert content(target) == content(source)
 
 
+def test_namespaces_that_the_source_lists_one_by_one_are_merged_by_age() -> None:
+    source = InMemorySaver()
+    for ns, id in (("", "1"), ("", "4"), ("sub", "2"), ("sub", "3")):
+        source.put(config(ns=ns), checkpoint(id=id), metadata(), {})
+    with StatekitSaver(MemoryBackend()) as target:
+        copy_threads(source, target)
+        assert [id_of(item.config) for item in target.list({"configurable": {"thread_id": "t"}})] == [
+            "4",
+            "3",
+            "2",
+            "1",
+        ]
+
+
 def test_each_version_of_a_channel_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     source, stored = InMemorySaver(), []
     fill(source)
@@ -297,6 +311,19 @@ def test_a_source_that_grows_meanwhile_is_noticed() -> None:
         with pytest.raises(Conflict, match="'fork' changed in the source"):
             copy_threads(source, target, ["fork"], progress=grow)
         copy_threads(source, target, ["fork"])
+
+
+def test_a_namespace_that_the_source_gets_meanwhile_is_noticed() -> None:
+    with StatekitSaver(MemoryBackend()) as source, StatekitSaver(MemoryBackend()) as target:
+        source.put(config(), checkpoint(), metadata(), {})
+
+        def grow(thread: str, done: int, total: int) -> None:
+            if done == total == 1:
+                source.put(config(ns="sub"), checkpoint(), metadata(), {})
+
+        with pytest.raises(Conflict, match="'t' changed in the source"):
+            copy_threads(source, target, progress=grow)
+        assert copy_threads(source, target) == Copied(1, 1, 1)
 
 
 def test_a_pruned_delta_thread_is_refused_before_anything_is_written() -> None:
