@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from langgraph_statekit.events import FailureRate
+    from langgraph_statekit.leases import Lease
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
 
@@ -42,6 +43,7 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
+    "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
     "CheckpointMissing": "errors",
@@ -63,6 +65,7 @@ __all__ = [
     "DataError",
     "FailureRate",
     "Fenced",
+    "Lease",
     "Misuse",
     "ObjectStoreSaver",
     "OpenTelemetryHook",

@@ -21,6 +21,8 @@ LAYERS = [
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.observed"},
+    {"leases"},
+    {"checkpoint.lifecycle"},
     {"checkpoint.saver"},
     {"checkpoint.progress_bar", "checkpoint.sides"},
     {"checkpoint.copying"},

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -42,6 +43,12 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back connections that the backend opened itself; harmless when repeated."""
 
+    def spare(self) -> Backend:
+        """Return the same store for one more caller, with a connection of its own where it can open one.
+
+        It repeats a failed call at most once. Its `close` leaves this one as it is.
+        """
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make each save durable, in the given order within a thread, and say for each how it went.
 
@@ -53,8 +60,18 @@ class Backend(Protocol):
         build on it. False, and nothing changed, when a delta's base is not stored: a base is stored if a frame has its
         key and its check, or is kept under key + check.
 
+        A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
+        result is what `claims.fenced` returns.
+
         `SaveWrites`: the checkpoint need not exist (yet). Decided for each write by its (task, idx): `idx >= 0` keeps
         what is stored, `idx < 0` replaces it. Always True.
+        """
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        """Decide each claim as `claims.decide` does, by the server's clock, and return the thread's lease after it.
+
+        The lease is of this claim if its holder, and the token if one was given, is the claim's. `Held.until_us` is
+        not in the past for one that runs. Leases are deleted with their thread by `drop_thread` only, and not copied.
         """
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:

@@ -24,6 +24,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
 from langgraph_statekit.errors import Corrupt, DataError, Misuse
@@ -130,9 +131,21 @@ def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
 class Codec:
     """Packs and unpacks with one serializer; holds no state of its own."""
 
-    def __init__(self, serde: SerializerProtocol, secret_keys: Collection[str]) -> None:
+    def __init__(self, serde: SerializerProtocol, secret_keys: Collection[str], *, require_lease: bool = False) -> None:
         self.serde = serde
         self.secret_keys = secret_keys
+        self.require_lease = require_lease
+
+    def token(self, config: RunnableConfig) -> int | None:
+        """Return the token of the lease under which a config saves.
+
+        Raises:
+            Misuse: It has none and one is required, or it is no token.
+        """
+        token = token_of(config.get("configurable", {}))
+        if token is None and self.require_lease:
+            raise Misuse("the saver was made with require_lease=True: save with the config of saver.lease(thread_id)")
+        return token
 
     def pack_put(
         self,

@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.order import clock_us
@@ -70,24 +71,26 @@ class Engine:
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
+        token = codec.token(config)
         row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         await self._store()
         at = clock_us(checkpoint["id"])
-        if not await self._save(SaveRow(row, frames, at)):
+        if not await self._save(SaveRow(row, frames, at, token)):
             frames, chains = self._frames.pack(thread, plains, whole=True)
-            await self._save(SaveRow(row, frames, at))
+            await self._save(SaveRow(row, frames, at, token))
         self._frames.remember(thread, chains)
         return config_of(row.ref)
 
     async def put_writes(
         self, codec: Codec, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
+        token = codec.token(config)
         ref, packed = codec.pack_writes(config, writes, task_id, task_path)
         if packed:
             await self._store()
-            await self._save(SaveWrites(ref, packed))
+            await self._save(SaveWrites(ref, packed, token))
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()
@@ -189,6 +192,16 @@ class Engine:
             if channel in values:
                 result[channel]["seed"] = values[channel]
         return result
+
+    async def claim(self, claim: Claim) -> Held | None:
+        """Return the thread's lease after a claim."""
+        store = await self._store()
+        (held,) = await self._io(store.claim, [claim])
+        return held
+
+    async def sleep(self, pause_s: float) -> None:
+        """Wait."""
+        await self._runtime.sleep(pause_s)
 
     async def delete_thread(self, thread_id: str) -> None:
         store = await self._store()

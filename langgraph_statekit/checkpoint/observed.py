@@ -172,6 +172,9 @@ class _Operation:
         self._count(verb.__name__, args, result)
         return result
 
+    async def sleep(self, pause_s: float) -> None:
+        await self._runtime.sleep(pause_s)
+
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         if isinstance(item, SaveRow):
             self._stored_bytes = _size(item.frames) + len(item.row.body)
@@ -234,7 +237,7 @@ class _Measuring(Codec):
     """A codec that adds up the serialized bytes of one operation."""
 
     def __init__(self, codec: Codec, operation: _Operation) -> None:
-        super().__init__(codec.serde, codec.secret_keys)
+        super().__init__(codec.serde, codec.secret_keys, require_lease=codec.require_lease)
         self._operation = operation
 
     def _typed(self, what: str, value: Any) -> tuple[str, bytes]:

@@ -201,11 +201,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SaveRow:
-    """A checkpoint to store with its new frames; `at` is the time in its id, see `order`."""
+    """A checkpoint to store with its new frames.
+
+    Attributes:
+        row: The checkpoint.
+        frames: Values of its new versions.
+        at: The time in its id, see `order`.
+        token: That of the lease under which it is saved, see `claims`; None: under none.
+    """
 
     row: Row
     frames: Sequence[Frame]
     at: int = 0
+    token: int | None = None
 
     @property
     def thread(self) -> str:
@@ -215,10 +223,11 @@ class SaveRow:
 
 @dataclass(frozen=True, slots=True)
 class SaveWrites:
-    """The writes of one task to store."""
+    """The writes of one task to store; `token` as in `SaveRow`."""
 
     ref: Ref
     writes: Sequence[Write]
+    token: int | None = None
 
     @property
     def thread(self) -> str:

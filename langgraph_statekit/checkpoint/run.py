@@ -175,6 +175,10 @@ class Runtime(Protocol):
         """Return the result of one item of a batch."""
         ...
 
+    async def sleep(self, pause_s: float) -> None:
+        """Wait."""
+        ...
+
 
 class Blocking:
     """Calls here and now; what other threads queued meanwhile is left to the pool.
@@ -188,6 +192,9 @@ class Blocking:
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
+
+    async def sleep(self, pause_s: float) -> None:
+        time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future: Future[R] = Future()
@@ -225,6 +232,9 @@ class Threads:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.start(_deliver, future, verb, *args)
         return await future
+
+    async def sleep(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         loop = asyncio.get_running_loop()

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
 )
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
-from langgraph_statekit.checkpoint.engine import Engine
-from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save
-from langgraph_statekit.checkpoint.options import require_numbers
-from langgraph_statekit.checkpoint.records import Save
-from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
-from langgraph_statekit.checkpoint.serde import StatekitSerializer
-from langgraph_statekit.errors import Misuse
-from langgraph_statekit.events import Hook, Hooks
+from langgraph_statekit.checkpoint.lifecycle import Lifecycle
+from langgraph_statekit.checkpoint.run import run_sync
 
 
-class StatekitSaver(BaseCheckpointSaver[str]):
+class StatekitSaver(Lifecycle):
     """A checkpointer over any backend; one object serves `invoke` and `ainvoke`, many threads and event loops.
 
     A call returns when the store has made the change durable. Async calls run the same blocking calls in a bounded
@@ -44,88 +32,8 @@ class StatekitSaver(BaseCheckpointSaver[str]):
         workers: Threads that serve async callers.
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
+        require_lease: Refuse saves whose config carries no token of a lease, see `lease`.
     """
-
-    def __init__(
-        self,
-        backend: Backend,
-        *,
-        serde: SerializerProtocol | None = None,
-        secret_keys: Collection[str] = SECRET_KEYS,
-        workers: int = 8,
-        cache_bytes: int = 64 << 20,
-        hooks: Sequence[Hook] = (),
-    ) -> None:
-        require_numbers(int, 0, cache_bytes=cache_bytes)
-        require_numbers(int, 1, workers=workers)
-        if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
-            raise Misuse(f"the option serde must be a serializer (dumps_typed, loads_typed), not {serde!r}")
-        super().__init__(serde=serde or StatekitSerializer())
-        self.backend = backend
-        if isinstance(secret_keys, str):
-            raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
-        if not isinstance(secret_keys, Collection) or not all(isinstance(key, str) for key in secret_keys):
-            raise Misuse(f"secret_keys must be a collection of names, not {secret_keys!r}")
-        self._secret_keys = frozenset(secret_keys)
-        self._threads = Threads(workers)
-        frames = Frames(cache_bytes)
-        if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
-            raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
-        hook = Hooks(hooks) if hooks else None
-        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save)
-
-        def engine(runtime: Runtime) -> Engine:
-            if hook:
-                return ObservedEngine(backend, runtime, frames, saves, hook)
-            return Engine(backend, runtime, frames, saves)
-
-        self._sync, self._async = engine(Blocking(self._threads)), engine(self._threads)
-
-    @property
-    def _codec(self) -> Codec:
-        return Codec(self.serde, self._secret_keys)
-
-    def setup(self) -> None:
-        """Create what the store needs; runs by itself on first use and may be repeated by any number of workers.
-
-        Raises:
-            SchemaTooNew: A later release made the store; upgrade this one.
-            Misuse: The store refuses the login or does not let this user create what it needs, or what the URL names
-                does not exist; the message says what to change.
-            Unavailable: The store did not answer; call again.
-        """
-        run_sync(self._sync.setup())
-
-    async def asetup(self) -> None:
-        """Async version of `setup`."""
-        await self._async.setup()
-
-    def close(self) -> None:
-        """Give back the connections that the saver opened; it opens new ones if it is used again."""
-        self._threads.close()
-        self.backend.close()
-
-    async def aclose(self) -> None:
-        """Async version of `close`."""
-        await aside(self.close)
-
-    def __enter__(self) -> Self:
-        self.setup()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await self.asetup()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of `config`, or the latest of its namespace; None if there is none.

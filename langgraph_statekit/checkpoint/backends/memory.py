@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -60,6 +61,7 @@ class MemoryBackend:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}
+        self._leases: dict[str, Held] = {}
 
     def setup(self) -> None:
         """Nothing to create."""
@@ -67,13 +69,28 @@ class MemoryBackend:
     def close(self) -> None:
         """Nothing to give back; the data stays with the object."""
 
+    def spare(self) -> MemoryBackend:
+        return self
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        return [
-            self._save_row(save.row, save.frames, save.at)
-            if isinstance(save, SaveRow)
-            else self._save_writes(save.ref, save.writes)
-            for save in saves
-        ]
+        return [self._save(save) for save in saves]
+
+    def _save(self, save: Save) -> bool | Exception:
+        with self._lock:
+            held = self._leases.get(save.thread)
+            if save.token is not None and (held is None or held.token != save.token):
+                return fenced(save)
+            if isinstance(save, SaveRow):
+                return self._save_row(save.row, save.frames, save.at)
+            return self._save_writes(save.ref, save.writes)
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        with self._lock:
+            for claim in claims:
+                granted = decide(claim, self._leases.get(claim.thread), time.time_ns() // 1000)
+                if granted is not None:
+                    self._leases[claim.thread] = granted
+            return [self._leases.get(claim.thread) for claim in claims]
 
     def _save_row(self, row: Row, frames: Sequence[Frame], at: int) -> bool:
         with self._lock:
@@ -165,6 +182,7 @@ class MemoryBackend:
     def drop_thread(self, thread: str) -> None:
         with self._lock:
             self._threads.pop(thread, None)
+            self._leases.pop(thread, None)
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._lock:

@@ -8,7 +8,7 @@ successor gets the next number, so that workers of two releases can share a data
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -27,8 +27,9 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
+from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_calls, row_of, size_bytes, writes_calls
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
-from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -38,8 +39,6 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveRow,
-    SaveWrites,
     Stored,
     Write,
 )
@@ -57,9 +56,16 @@ MESSAGE_BYTES: Final = 64 << 20
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint))"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint))"
 )
-_SAVE_WRITES: Final = "({schema}.save_writes_1(%b, %b, %b, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
+_SAVE_WRITES: Final = (
+    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
+)
+_CLAIM: Final = (
+    "SELECT n, holder, owner, token, until_us"
+    " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
+    " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
+)
 _BEFORE: Final = (
     "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
     ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
@@ -154,10 +160,13 @@ class PostgresBackend:
     def close(self) -> None:
         self._lender.close()
 
+    def spare(self) -> PostgresBackend:
+        return PostgresBackend(self._lender.spare(), schema=self._schema, retry_s=0)
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:
             return self._save(saves)
-        if sum(map(_size_bytes, saves)) <= MESSAGE_BYTES:
+        if sum(map(size_bytes, saves)) <= MESSAGE_BYTES:
             try:
                 return self._save(saves)
             except StatekitError as error:
@@ -172,19 +181,24 @@ class PostgresBackend:
             return error
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        """Make all saves in one statement, threads in the order in which every batch locks them."""
-        rows = sorted(
-            (at for at, save in enumerate(saves) if isinstance(save, SaveRow)), key=lambda at: (saves[at].thread, at)
-        )
-        calls = [(_SAVE_ROW, _row_args(save)) for at in rows if isinstance(save := saves[at], SaveRow)]
-        calls += ((_SAVE_WRITES, args) for args in _writes_args(saves))
+        """Make all saves in one statement."""
+        rows, writes = row_calls(saves), writes_calls(saves)
+        calls = [*((_SAVE_ROW, args) for _, args in rows), *((_SAVE_WRITES, args) for _, args in writes)]
         done = self._run(
             f"VALUES {','.join(call for call, _ in calls)}", *(value for _, args in calls for value in args)
         )
         results: list[bool | Exception] = [True] * len(saves)
-        for at, (result,) in zip(rows, done, strict=False):
-            results[at] = result
+        for (places, _), (result,) in zip((*rows, *writes), done, strict=True):
+            for at in places:
+                results[at] = fenced(saves[at]) if result is None else result
         return results
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in claims), 6)
+        held: list[Held | None] = [None] * len(claims)
+        for place, *lease in self._run(_CLAIM, *wanted):
+            held[place - 1] = Held(*lease)
+        return held
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         found: Row | None = None
@@ -194,7 +208,7 @@ class PostgresBackend:
             "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
         ):
             if kind == 0:
-                found = _row(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
+                found = row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
             elif kind == 1:
                 frames[keys] = Frame(keys, data)
             else:
@@ -214,7 +228,7 @@ class PostgresBackend:
             f"SELECT {_ROW}, body FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, *given.values(), query.limit),
         )
-        return [_row(query.thread, columns) for columns in found]
+        return [row_of(query.thread, columns) for columns in found]
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -222,7 +236,7 @@ class PostgresBackend:
         frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
         stored: list[Ref] = []
-        wanted = _columns({(ref.ns, ref.id) for ref in refs}, 2)
+        wanted = columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
             " FROM {schema}.frames_1(%b, %b::bytea[])"
@@ -245,7 +259,7 @@ class PostgresBackend:
         rev = 0
         rows: list[Row] = []
         frames: dict[bytes, Frame] = {}
-        for columns in self._run(
+        for found in self._run(
             f"SELECT {_ROW}, NULL::bytea[], NULL::bytea[] FROM {{schema}}.rows"
             " WHERE thread_id = %b AND (%b::text IS NULL OR ns = %b)"
             " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, f.* FROM {schema}.threads,"
@@ -253,12 +267,12 @@ class PostgresBackend:
             " WHERE thread_id = %b",
             *(thread, ns, ns, HEAD_BYTES, thread, thread),
         ):
-            *values, keys, heads = columns
+            *values, keys, heads = found
             if values[2] is None:
                 rev = values[0]
                 frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
             else:
-                rows.append(_row(thread, (*values, b"")))
+                rows.append(row_of(thread, (*values, b"")))
         return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
@@ -266,13 +280,13 @@ class PostgresBackend:
         [[done]] = self._run(
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
-            *(thread, rev, keep, *_columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *_columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
+            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
         )
         return bool(done)
 
     def drop_thread(self, thread: str) -> None:
-        self._run("SELECT {schema}.drop_1(%b)", thread)
+        self._run("SELECT {schema}.delete_1(%b)", thread)
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b)", source, target, operation)
@@ -295,40 +309,6 @@ class PostgresBackend:
             last = found[-1][0]
 
 
-def _size_bytes(save: Save) -> int:
-    parts = save.frames if isinstance(save, SaveRow) else save.writes
-    return sum(len(part.data or b"") for part in parts)
-
-
-def _row_args(save: SaveRow) -> tuple[object, ...]:
-    row = save.row
-    kept = {frame.key: frame for frame in save.frames}  # the last one of a key counts
-    stored = [frame for frame in kept.values() if frame.data is not None]
-    return (
-        *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
-        *(row.packed_keys, row.packed_deltas, row.body),
-        [frame.key for frame in stored],
-        [b"".join(frame.base) if frame.base else None for frame in stored],
-        [frame.data for frame in stored],
-        [frame.key for frame in kept.values() if frame.data is None],
-        *(save.at, RACE_US),
-    )
-
-
-def _writes_args(saves: Sequence[Save]) -> Iterator[tuple[object, ...]]:
-    """Yield one call's arguments for each checkpoint, all in the order in which every batch locks them."""
-    merged: dict[Ref, dict[tuple[str, int], Write]] = {}
-    for save in saves:
-        if isinstance(save, SaveWrites):
-            kept = merged.setdefault(save.ref, {})
-            for write in save.writes:
-                if write.idx < 0 or (write.task, write.idx) not in kept:
-                    kept[write.task, write.idx] = write
-    for ref, kept in sorted(merged.items()):
-        writes = ((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(kept.items()))
-        yield (ref.thread, ref.ns, ref.id, *_columns(writes, 5))
-
-
 @lru_cache(256)
 def _statement(schema: str, text: LiteralString) -> bytes:
     return SQL(text).format(schema=Identifier(schema)).as_bytes(None)
@@ -337,15 +317,6 @@ def _statement(schema: str, text: LiteralString) -> bytes:
 def _migrations() -> dict[int, str]:
     scripts = files(__package__).joinpath("postgres_sql").iterdir()
     return {int(f.name[:3]): f.read_text("utf-8") for f in scripts if f.name.endswith(".sql")}
-
-
-def _columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
-    return [list(column) for column in zip(*records, strict=True)] or [[] for _ in range(width)]
-
-
-def _row(thread: str, columns: TupleRow) -> Row:
-    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = columns
-    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body)
 
 
 class PostgresSaver(StatekitSaver):

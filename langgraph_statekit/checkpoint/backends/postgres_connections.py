@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
 
@@ -88,6 +88,10 @@ class Lender(Protocol):
 
     def close(self) -> None: ...
 
+    def spare(self) -> Client:
+        """What makes a lender of one connection to the same database; where that is not known, the same again."""
+        ...
+
 
 class Connections:
     """Connections of our own: made when needed, never more than `max_size`, the one used last is lent first.
@@ -157,6 +161,9 @@ class Connections:
                 surplus = idle.pop(0)[1]
         surplus.close()
 
+    def spare(self) -> Client:
+        return Connections(self._conninfo, min_size=0, max_size=1)
+
     def close(self) -> None:
         """Close what is not lent now; the rest is closed when it comes back."""
         if self._pid != os.getpid():
@@ -208,6 +215,12 @@ class _Pool:
         self._pool.connection_class.connect(**{**given, **((kwargs() if callable(kwargs) else kwargs) or {})}).close()
         self._failed = failed
 
+    def spare(self) -> Client:
+        pool = self._pool
+        if callable(pool.conninfo) or callable(pool.kwargs):
+            return pool
+        return _as_pool(pool.conninfo, pool.kwargs, 1)
+
     def close(self) -> None:
         """The pool is not ours."""
 
@@ -228,6 +241,9 @@ class _Single:
                 )
             with _autocommit(self._conn):
                 yield self._conn
+
+    def spare(self) -> Client:
+        return _as_connection(self._conn)
 
     def close(self) -> None:
         """The connection is not ours."""
@@ -272,12 +288,20 @@ def lender(client: Client) -> Lender:
     if isinstance(client, psycopg.Connection):
         return _Single(client)
     if isinstance(client, psycopg.AsyncConnection):
-        info = client.info
-        return Connections(make_conninfo("", **info.get_parameters(), password=info.password or None))
+        return _as_connection(client)
     if isinstance(client, AsyncConnectionPool):
         if callable(client.conninfo) or callable(client.kwargs):
             raise Misuse("the pool's conninfo and kwargs must be values: pass a ConnectionPool, or use from_url")
-        ours = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
-        more = {key: value for key, value in (client.kwargs or {}).items() if key not in ours}
-        return Connections(make_conninfo("", **{**_settings(client.conninfo or ""), **more}), max_size=client.max_size)
+        return _as_pool(client.conninfo, client.kwargs, client.max_size)
     raise Misuse(f"a psycopg pool or connection is needed, not {type(client).__name__}; for a URL use from_url")
+
+
+def _as_connection(conn: Connection | AsyncConnection) -> Connections:
+    info = conn.info
+    return Connections(make_conninfo("", **info.get_parameters(), password=info.password or None))
+
+
+def _as_pool(conninfo: str | None, kwargs: Mapping[str, Any] | None, max_size: int) -> Connections:
+    ours = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
+    more = {key: value for key, value in (kwargs or {}).items() if key not in ours}
+    return Connections(make_conninfo("", **{**_settings(conninfo or ""), **more}), max_size=max_size)

@@ -1,6 +1,6 @@
 -- Every verb of the store as one atomic script: ARGV[1] names the verb.
 --
--- KEYS, all in one slot: meta, order, heads, data, writes of a thread, and the index of its bucket.
+-- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, and the thread's lease.
 --   meta    hash: v = format, rev, seq = highest one given, by = operation of the copy, op = that of the last apply,
 --           h:NAMESPACE = name of its head, r:RUN = number of its rows (RUN begins with "="),
 --           e:NAMESPACE \0 ID = there are writes, but no row
@@ -12,20 +12,25 @@
 --   writes  hash: mark of a checkpoint (16 characters) -> name of its newest batch;
 --           name of a batch (17 characters) -> format (1 byte), name of the next older batch or NONE,
 --           length of the task (4 bytes), task, entries: idx and length (4 bytes each), payload
+--   lease   hash: holder, owner, token, until (microseconds)
 -- Nothing but the index holds the thread's id, so that whole keys can be copied to another thread.
 
 local FORMAT = 1
+local FENCED = 2
 local CHUNK = 1000 -- unpack fails at about 8,000 values; even, because HSET takes pairs
 local NONE = string.rep('-', 17)
 local TEXTS = '^([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)$'
 local call, byte, sub = redis.call, string.byte, string.sub
-local meta, order, heads, data, writes, index = unpack(KEYS)
+local meta, order, heads, data, writes, index, lease = unpack(KEYS)
 local verb = ARGV[1]
 
 local version = call('HGET', meta, 'v')
-local source_version = KEYS[7] and call('HGET', KEYS[7], 'v') -- only a copy has it
+local source_version = KEYS[8] and call('HGET', KEYS[8], 'v') -- only a copy has it
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
+
+-- Whether a save with this token comes too late.
+local function fenced(token) return token ~= '' and call('HGET', lease, 'token') ~= token end
 
 -- A call makes all functions anew up to where it returns, so the verbs come in the order of how often they are called.
 
@@ -48,10 +53,12 @@ local function merge(old, new)
   return table.concat(sequence)
 end
 
+-- ARGV: token or '', member, then task and entries of each batch.
 if verb == 'save_writes' then
-  local member = ARGV[2]
+  if fenced(ARGV[2]) then return FENCED end
+  local member = ARGV[3]
   local head = mark(member)
-  for i = 3, #ARGV, 2 do
+  for i = 4, #ARGV, 2 do
     local task, entries = ARGV[i], ARGV[i + 1]
     local name = sub(redis.sha1hex(member .. '\0' .. task), 1, 17)
     local old = call('HGET', writes, name)
@@ -179,12 +186,13 @@ local function place(at, until_last, last, parent)
   return seq
 end
 
--- ARGV: member of the row and of its parent, namespace, thread, head and body, run, at and until when it counts, number
+-- ARGV: token or '', member of the row and of its parent, namespace, thread, head and body, run, at and until when it counts, number
 -- of frames to remove, their keys, then key and data of each other frame.
 if verb == 'save' then
-  local member, parent, ns, thread, head, body = unpack(ARGV, 2, 7)
-  local run, first = ARGV[8], 12
-  local gone = first - 1 + ARGV[11]
+  if fenced(ARGV[2]) then return FENCED end
+  local member, parent, ns, thread, head, body, run, at, until_last, removed = unpack(ARGV, 3, 12)
+  local first = 13
+  local gone = first - 1 + removed
   local keys, checks, frame_heads = {}, {}, {}
   for i = first, gone do
     keys[#keys + 1], checks[#checks + 1] = ARGV[i], ''
@@ -203,7 +211,7 @@ if verb == 'save' then
     old = call('HGET', heads, name_of(score))
   else
     last = tonumber(last or 0)
-    score = place(tonumber(ARGV[9]), tonumber(ARGV[10]), last, parent)
+    score = place(tonumber(at), tonumber(until_last), last, parent)
     call('ZADD', order, whole(score), member)
     fields[3], fields[4] = 'seq', whole(math.max(score, last))
     if not hidden(head) and (not top or tonumber(top, 16) < score) then

@@ -28,16 +28,19 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
 from langgraph_statekit.checkpoint.backends.redis_errors import DRIVER, TRANSIENT, explained
 from langgraph_statekit.checkpoint.backends.redis_format import (
     Argument,
+    claim_arguments,
     links_of,
     member_of,
     optional,
     save_arguments,
     unpack_frames,
+    unpack_lease,
     unpack_outline,
     unpack_row,
     unpack_rows,
     unpack_writes,
 )
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -61,6 +64,7 @@ BUCKETS: Final = 1024
 _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
 _SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
+_FENCED: Final = 2
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -116,9 +120,19 @@ class RedisBackend:
         if client is not None:
             close(client)
 
+    def spare(self) -> RedisBackend:
+        return RedisBackend(self._open or self._connected(), prefix=self._prefix, retry_s=0)
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        calls = [(self._keys(save.thread), save_arguments(save)) for save in saves]
-        return [reply if isinstance(reply, Exception) else reply == 1 for reply in self._eval_all(calls)]
+        replies = self._eval_all([(self._keys(save.thread), save_arguments(save)) for save in saves])
+        return [_saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return [unpack_lease(reply) for reply in replies]
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         found = self._run("load", thread, ns, optional(id))
@@ -201,7 +215,7 @@ class RedisBackend:
     def _keys(self, thread: str) -> list[bytes]:
         bucket, name = _address(thread)
         keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
-        return [*keys, self._index(bucket)]
+        return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
         return self._eval(self._keys(thread), verb, *args)
@@ -270,6 +284,12 @@ class RedisBackend:
                 assert self._open is not None
                 self._client = require_bytes(self._open())
             return self._client
+
+
+def _saved(save: Save, reply: Any) -> bool | Exception:
+    if isinstance(reply, Exception):
+        return reply
+    return fenced(save) if reply == _FENCED else reply == 1
 
 
 def _encoded(args: Sequence[Argument]) -> list[bytes | int]:

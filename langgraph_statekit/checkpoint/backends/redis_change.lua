@@ -5,7 +5,30 @@ local function discard(thread)
   call('ZREM', index, thread)
 end
 
-if verb == 'drop' then return discard(ARGV[2]) end
+if verb == 'drop' then
+  call('UNLINK', lease)
+  return discard(ARGV[2])
+end
+
+-- ARGV: holder, owner, milliseconds that the lease lasts, token to renew or '', whether to steal (1). Decides as
+-- claims.py does, and returns the lease. Its record outlives it by a day; after that the clock alone keeps tokens rising.
+if verb == 'claim' then
+  local holder, owner, ttl_ms, token, steal = unpack(ARGV, 2, 6)
+  local held, owned, last, until_us = unpack(call('HMGET', lease, 'holder', 'owner', 'token', 'until'))
+  local at = tonumber(now())
+  local taken = held and tonumber(until_us) > at and steal ~= '1'
+  if token ~= '' and token == last or token == '' and taken and held == holder then
+    holder, owner, token = held, owned, last
+  elseif token == '' and not taken then
+    token = whole(math.max(at, (last or 0) + 1))
+  else
+    return held and { held, owned, last, until_us } or false
+  end
+  until_us = whole(at + ttl_ms * 1000)
+  call('HSET', lease, 'holder', holder, 'owner', owner, 'token', token, 'until', until_us)
+  call('PEXPIRE', lease, ttl_ms + 86400000)
+  return { holder, owner, token, until_us }
+end
 
 local function namespace_of(head) return string.match(parts(head), '^[^%z]*') end
 
@@ -163,11 +186,11 @@ local function receive(operation, thread, fetch)
   return 1
 end
 
--- KEYS: the target's six, then the source's first five.
+-- KEYS: the target's seven, then the source's first five.
 if verb == 'copy' then
   return receive(ARGV[2], ARGV[3], function()
     for i = 1, source_version and 5 or 0 do
-      call('COPY', KEYS[6 + i], KEYS[i], 'REPLACE')
+      call('COPY', KEYS[7 + i], KEYS[i], 'REPLACE')
     end
     return source_version
   end)

@@ -8,6 +8,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
@@ -59,8 +60,9 @@ def save_arguments(save: Save) -> list[Argument]:
     gone = [frame.key for frame in save.frames if frame.data is None]
     kept = [part for frame in save.frames if frame.data is not None for part in (frame.key, frame.data)]
     parent = member_of(row.ref._replace(id=row.parent or ""))
-    named = ("save", member_of(row.ref), parent, row.ref.ns, row.ref.thread, _head_of(row), row.body)
-    return [*named, optional(row.run_id), save.at, save.at + RACE_US, len(gone), *gone, *kept]
+    names = (_token(save.token), member_of(row.ref), parent, row.ref.ns, row.ref.thread)
+    texts = (_head_of(row), row.body, optional(row.run_id))
+    return ["save", *names, *texts, save.at, save.at + RACE_US, len(gone), *gone, *kept]
 
 
 def _save_writes(save: SaveWrites) -> list[Argument]:
@@ -70,7 +72,24 @@ def _save_writes(save: SaveWrites) -> list[Argument]:
         if write.idx < 0 or write.idx not in batch:
             batch[write.idx] = _pack_write(write)
     batches = (part for task, batch in tasks.items() for part in (task, b"".join(batch.values())))
-    return ["save_writes", member_of(save.ref), *batches]
+    return ["save_writes", _token(save.token), member_of(save.ref), *batches]
+
+
+def _token(token: int | None) -> Argument:
+    return "" if token is None else token
+
+
+def claim_arguments(claim: Claim) -> list[Argument]:
+    """Return the arguments of the script that decide a claim."""
+    return ["claim", claim.holder, claim.owner, claim.ttl_us // 1000, _token(claim.token), int(claim.steal)]
+
+
+def unpack_lease(reply: Sequence[bytes] | None) -> Held | None:
+    """Return a lease."""
+    if reply is None:
+        return None
+    holder, owner, token, until_us = reply
+    return Held(holder.decode(), owner.decode(), int(token), int(until_us))
 
 
 def _pack_write(write: Write) -> bytes:

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
+from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
+from langgraph_statekit.checkpoint.backends.sqlite_frames import has, save_frame
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
-    HEAD_BYTES,
     Change,
     Frame,
     Outline,
@@ -54,8 +56,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tid, ns, id) DO UPDATE SET parent = excluded.parent, via = excluded.via, hidden = excluded.hidden,
     run_id = excluded.run_id, keys = excluded.keys, deltas = excluded.deltas, body = excluded.body
 """
-_NEW_FRAME: Final = "INSERT INTO frames VALUES (?, ?, ?, ?, ?) ON CONFLICT (tid, key) DO NOTHING"
-_REPLACE_FRAME: Final = "INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?, ?)"
 _FRAMES: Final = """
 WITH RECURSIVE need(key) AS (
     VALUES {}
@@ -125,6 +125,9 @@ class SqliteBackend:
     def close(self) -> None:
         self._connections.close()
 
+    def spare(self) -> SqliteBackend:
+        return SqliteBackend(self.path, readers=1)
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:
             return [self._save_alone(saves[0])]
@@ -136,7 +139,7 @@ class SqliteBackend:
                 raise
         return [self._save_on_full_disk(save) for save in saves]
 
-    def _save_alone(self, save: Save) -> bool:
+    def _save_alone(self, save: Save) -> bool | Exception:
         with self._writing() as db:
             return _save_one(db, save)
 
@@ -156,6 +159,10 @@ class SqliteBackend:
         finally:
             if db.in_transaction:
                 db.execute("RELEASE one")
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        with self._writing() as db:
+            return [leases.claim(db, claim) for claim in claims]
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         with self._reading() as db:
@@ -210,6 +217,7 @@ class SqliteBackend:
 
     def drop_thread(self, thread: str) -> None:
         with self._writing() as db:
+            leases.drop(db, thread)
             tid = _tid(db, thread)
             if tid is not None:
                 _drop(db, tid)
@@ -249,7 +257,9 @@ class SqliteBackend:
             start = f"{page[-1]}\0"
 
 
-def _save_one(db: sqlite3.Connection, save: Save) -> bool:
+def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
+    if not leases.may_save(db, save.thread, save.token):
+        return fenced(save)
     return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save.ref, save.writes)
 
 
@@ -258,7 +268,7 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
     tid, last, seq, parent = known or (0, 0, None, None)
-    if not all(_has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
+    if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
         return False
     if seq is None:
         seq = place(save.at, last, parent or 0)
@@ -268,24 +278,8 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     packed = row.packed_keys, row.packed_deltas
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
-        _save_frame(db, tid, frame)
+        save_frame(db, tid, frame)
     return True
-
-
-def _save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
-    values: tuple[Any, ...] = ()
-    if frame.data is not None:
-        base = b"".join(frame.base) if frame.base else None
-        values = (tid, frame.key, base, frame.data[:HEAD_BYTES], frame.data)
-        if db.execute(_NEW_FRAME, values).rowcount == 1:
-            return
-    old = db.execute("SELECT substr(head, 3, 4) FROM frames WHERE tid = ? AND key = ?", (tid, frame.key)).fetchone()
-    if old is not None and (frame.data is None or old[0] != frame.check):
-        # Deltas may build on the value that goes, so it stays under another key.
-        moved = (frame.key + old[0], tid, frame.key)
-        db.execute("UPDATE OR REPLACE frames SET key = ? WHERE tid = ? AND key = ?", moved)
-    if values:
-        db.execute(_REPLACE_FRAME, values)
 
 
 def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
@@ -315,15 +309,6 @@ def _tid(db: sqlite3.Connection, thread: str) -> int | None:
 def _drop(db: sqlite3.Connection, tid: int) -> None:
     for table in ("rows", "frames", "writes", "threads"):
         db.execute(f"DELETE FROM {table} WHERE tid = ?", (tid,))
-
-
-def _has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
-    """Whether a delta's base is stored."""
-    found = db.execute(
-        "SELECT 1 FROM frames WHERE tid = ? AND key IN (?, ?) AND substr(head, 3, 4) = ?",
-        (tid, key, key + check, check),
-    )
-    return found.fetchone() is not None
 
 
 def _row(thread: str, columns: tuple[Any, ...]) -> Row:

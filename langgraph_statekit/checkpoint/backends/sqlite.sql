@@ -41,3 +41,10 @@ CREATE TABLE writes (
     data BLOB NOT NULL,
     UNIQUE (tid, ns, id, task, idx)
 );
+CREATE TABLE leases (
+    thread TEXT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    until_us INTEGER NOT NULL
+);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,6 +37,8 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
+from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -50,12 +51,10 @@ from langgraph_statekit.checkpoint.records import (
     SaveRow,
     Stored,
     Write,
-    from_text,
 )
 from langgraph_statekit.checkpoint.run import Threads
-from langgraph_statekit.errors import Conflict, Corrupt, StatekitError
+from langgraph_statekit.errors import Corrupt, Misuse, StatekitError
 
-_ATTEMPTS: Final = 40
 _LOCKS: Final = 128
 _PAGE_THREADS: Final = 100
 _SEGMENTS_AT_ONCE: Final = 8
@@ -109,11 +108,14 @@ class ObjectBackend:
         self._lanes.close()
         self._bucket.close()
 
+    def spare(self) -> ObjectBackend:
+        return self
+
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         # What changes one object goes in turn, different objects at once.
         lanes: dict[tuple[str, Ref | None, str], list[int]] = {}
         for at, save in enumerate(saves):
-            lanes.setdefault(_lane(save), []).append(at)
+            lanes.setdefault(lane_of(save), []).append(at)
         results: list[bool | Exception] = [True] * len(saves)
 
         def run(lane: Sequence[int]) -> None:
@@ -130,7 +132,12 @@ class ObjectBackend:
             future.result()
         return results
 
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        raise Misuse("object stores have no leases yet: use SQLite, Redis or Postgres where workers share threads")
+
     def _save(self, save: Save) -> None:
+        if save.token is not None:
+            raise fenced(save)
         if isinstance(save, SaveRow):
             self._save_row(save)
         else:
@@ -142,7 +149,7 @@ class ObjectBackend:
         thread = row.ref.thread
         key = self._reader.keys(thread).head
         upload: _Upload | None = None
-        for pause_s in _pauses(thread):
+        for pause_s in pauses(thread):
             head, _ = self._opened(thread)
             if upload is None or upload.epoch != head.epoch or time.monotonic() - upload.at > _UPLOAD_S:
                 upload = self._upload(head, row, frames)
@@ -210,7 +217,7 @@ class ObjectBackend:
     def _save_task(self, ref: Ref, task: str, writes: Sequence[Write]) -> None:
         key = self._reader.keys(ref.thread).task(ref, task)
         known: tuple[Sequence[Write], str] = self._reader.marks.get(key) or ((), ABSENT)
-        for pause_s in _pauses(ref.thread):
+        for pause_s in pauses(ref.thread):
             stored = merged(known[0], writes)
             data = encode_writes(ref, stored)
             tag = self._bucket.swap(key, data, known[1])
@@ -367,7 +374,7 @@ class ObjectBackend:
         drop(self._bucket, self._reader, thread)
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
-        for pause_s in _pauses(target):
+        for pause_s in pauses(target):
             done = copy(self._bucket, self._reader, source, target, operation, self._opened)
             if done is not None:
                 return done
@@ -387,14 +394,3 @@ class ObjectBackend:
 
 def _may_have(head: Head, run_ids: Collection[str] | None) -> bool:
     return run_ids is None or bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
-
-
-def _pauses(thread: str) -> Iterator[float]:
-    """Yield growing pauses, and fail when they are used up."""
-    for attempt in range(_ATTEMPTS):
-        yield random.uniform(0.0, min(0.005 * 2**attempt, 0.2))
-    raise Conflict(f"thread {from_text(thread)!r} kept changing while it was written; try again")
-
-
-def _lane(save: Save) -> tuple[str, Ref | None, str]:
-    return (save.thread, None, "") if isinstance(save, SaveRow) else (save.thread, save.ref, save.writes[0].task)

@@ -48,8 +48,17 @@ CREATE TABLE {schema}.writes (
 );
 ALTER TABLE {schema}.writes ALTER data SET STORAGE EXTERNAL;
 
--- A new life of a thread starts at a rev that no earlier one had.
-CREATE FUNCTION {schema}.first_rev_1() RETURNS bigint LANGUAGE sql VOLATILE AS
+-- `until_us` is by this server's clock.
+CREATE TABLE {schema}.leases (
+    thread_id text COLLATE "C" PRIMARY KEY,
+    holder text NOT NULL,
+    owner text NOT NULL,
+    token bigint NOT NULL,
+    until_us bigint NOT NULL
+) WITH (fillfactor = 70);
+
+-- A new life of a thread starts at a rev that no earlier one had: the clock.
+CREATE FUNCTION {schema}.clock_us_1() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- Frames are looked up one by one, in a loop or through `LATERAL ... LIMIT`: the planner, which cannot know how many a
@@ -78,12 +87,48 @@ BEGIN
     END LOOP;
 END $$;
 
--- False, and nothing changed, if a base (key and check together) is not stored.
+-- Whether a save with this token comes too late; else nobody can take the lease before the save is made.
+CREATE FUNCTION {schema}.fenced_1(thread text, fence bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF fence IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM 1 FROM {schema}.leases WHERE thread_id = thread AND token = fence FOR SHARE;
+    RETURN NOT FOUND;
+END $$;
+
+-- Decides as claims.py does.
+CREATE FUNCTION {schema}.claim_1(thread text, by text, label text, ttl_us bigint, renewed bigint, steal boolean)
+RETURNS SETOF {schema}.leases LANGUAGE plpgsql AS $$
+DECLARE
+    held {schema}.leases;
+    now_us bigint;
+BEGIN
+    LOOP
+        SELECT * INTO held FROM {schema}.leases WHERE thread_id = thread FOR UPDATE;
+        EXIT WHEN FOUND;
+        IF renewed IS NOT NULL THEN
+            RETURN;
+        END IF;
+        INSERT INTO {schema}.leases VALUES (thread, '', '', 0, 0) ON CONFLICT DO NOTHING;
+    END LOOP;
+    now_us := {schema}.clock_us_1();
+    IF renewed IS NULL AND (held.until_us <= now_us OR steal) THEN
+        held := (thread, by, label, greatest(now_us, held.token + 1), 0);
+    ELSIF (renewed IS NULL AND held.holder <> by) OR renewed <> held.token THEN
+        RETURN NEXT held;
+        RETURN;
+    END IF;
+    RETURN QUERY UPDATE {schema}.leases l SET holder = held.holder, owner = held.owner, token = held.token,
+        until_us = now_us + ttl_us WHERE l.thread_id = thread RETURNING l.*;
+END $$;
+
+-- NULL if the token comes too late; false, and nothing changed, if a base (key and check together) is not stored.
 -- Where a new row goes is told in order.py.
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
-    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint
+    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
@@ -92,10 +137,13 @@ DECLARE
     added bigint;
     wanted bytea;
 BEGIN
+    IF {schema}.fenced_1(thread, fence) THEN
+        RETURN NULL;
+    END IF;
     LOOP
         SELECT seq INTO last_seq FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
         EXIT WHEN FOUND;
-        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.first_rev_1())
+        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
             ON CONFLICT DO NOTHING;
     END LOOP;
     FOREACH wanted IN ARRAY frame_bases LOOP
@@ -141,9 +189,13 @@ END $$;
 
 -- Writes come sorted, so that two batches lock what they share in the same order.
 CREATE FUNCTION {schema}.save_writes_1(
-    thread text, space text, name text, tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
+    thread text, space text, name text, fence bigint,
+    tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
+    IF {schema}.fenced_1(thread, fence) THEN
+        RETURN NULL;
+    END IF;
     PERFORM 1 FROM {schema}.threads WHERE thread_id = thread FOR KEY SHARE;
     INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
         SELECT thread, space, name, w.* FROM unnest(tasks, idxs, channels, paths, datas) AS w
@@ -236,6 +288,11 @@ BEGIN
     DELETE FROM {schema}.threads WHERE thread_id = thread;
 END $$;
 
+CREATE FUNCTION {schema}.delete_1(thread text) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM {schema}.leases WHERE thread_id = thread;
+    SELECT {schema}.drop_1(thread);
+$$;
+
 -- The rows and frames that are named go or, with `keep`, all others do: so the shorter list is sent.
 CREATE FUNCTION {schema}.apply_1(
     thread text, at_rev bigint, keep boolean, some_ns text[], some_id text[], some_keys bytea[],
@@ -299,7 +356,7 @@ BEGIN
                 WHERE own.thread_id = target AND own.ns = w.ns AND own.id = w.id)
             ON CONFLICT DO NOTHING
     )
-    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.first_rev_1(), copied_by = operation
+    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation
         FROM origin WHERE t.thread_id = target;
     IF NOT FOUND THEN
         DELETE FROM {schema}.threads WHERE thread_id = target;

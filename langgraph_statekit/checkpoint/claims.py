@@ -1,0 +1,77 @@
+"""Who may write to a thread: leases with fencing tokens, decided from a store's record and clock. Pure.
+
+A token is the highest one before plus one, or the server's clock in microseconds if that is more: so it never falls,
+also after the record was deleted. It is checked in the same step as a save, which makes an expired lease harmless: who
+takes over gets a higher token, and from then on the old one is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from langgraph_statekit.checkpoint.records import Save, from_text
+from langgraph_statekit.errors import Fenced, Misuse
+
+TOKEN_KEY: Final = "statekit_token"
+"""The key of `configurable` under which a lease's token travels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one holder asks of a thread's lease.
+
+    Attributes:
+        thread: The thread, as storage text.
+        holder: Names this lease object, unlike any other; so a repeated claim finds what the first one got.
+        owner: What people are told of the holder.
+        ttl_us: How long the lease lasts from now by the server's clock; with `token`, 0 gives it back.
+        token: Of a lease to renew or to give back; None to acquire one.
+        steal: Take a lease that another holds.
+    """
+
+    thread: str
+    holder: str
+    owner: str
+    ttl_us: int
+    token: int | None = None
+    steal: bool = False
+
+
+class Held(NamedTuple):
+    """A lease as it is stored; `until_us` is by the server's clock."""
+
+    holder: str
+    owner: str
+    token: int
+    until_us: int
+
+
+def decide(claim: Claim, held: Held | None, now_us: int) -> Held | None:
+    """Return the record that a claim makes, or None if it gets nothing."""
+    until_us = now_us + claim.ttl_us
+    if claim.token is not None:
+        return held._replace(until_us=until_us) if held and held.token == claim.token else None
+    if held and held.until_us > now_us and not claim.steal:
+        return held._replace(until_us=until_us) if held.holder == claim.holder else None
+    return Held(claim.holder, claim.owner, max(now_us, held.token + 1 if held else 0), until_us)
+
+
+def token_of(configurable: dict[str, Any]) -> int | None:
+    """Return the token of a config; None if it has none.
+
+    Raises:
+        Misuse: It is no token.
+    """
+    token = configurable.get(TOKEN_KEY)
+    if token is None or (type(token) is int and 0 < token < 1 << 62):
+        return token
+    raise Misuse(f"configurable[{TOKEN_KEY!r}] must be the token of a lease, not {token!r}: use lease.config")
+
+
+def fenced(save: Save) -> Fenced:
+    """Return the error of a save whose token is not that of the thread's lease."""
+    return Fenced(
+        f"thread {from_text(save.thread)!r} was taken over or deleted: the token {save.token} is not that of its lease;"
+        " stop working on it, or acquire the lease again"
+    )

@@ -1,0 +1,156 @@
+"""From a backend to a saver: its parts, its beginning and end, and its leases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import TracebackType
+from typing import Self
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
+from langgraph_statekit.checkpoint.engine import Engine
+from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save
+from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.records import Save
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
+from langgraph_statekit.checkpoint.serde import StatekitSerializer
+from langgraph_statekit.errors import Misuse
+from langgraph_statekit.events import Hook, Hooks
+from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
+
+
+class Lifecycle(BaseCheckpointSaver[str]):
+    """What `StatekitSaver` is made of, but for the checkpoint operations; it documents the arguments."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        serde: SerializerProtocol | None = None,
+        secret_keys: Collection[str] = SECRET_KEYS,
+        workers: int = 8,
+        cache_bytes: int = 64 << 20,
+        hooks: Sequence[Hook] = (),
+        require_lease: bool = False,
+    ) -> None:
+        require_numbers(int, 0, cache_bytes=cache_bytes)
+        require_numbers(int, 1, workers=workers)
+        if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
+            raise Misuse(f"the option serde must be a serializer (dumps_typed, loads_typed), not {serde!r}")
+        super().__init__(serde=serde or StatekitSerializer())
+        self.backend = backend
+        if isinstance(secret_keys, str):
+            raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
+        if not isinstance(secret_keys, Collection) or not all(isinstance(key, str) for key in secret_keys):
+            raise Misuse(f"secret_keys must be a collection of names, not {secret_keys!r}")
+        self._secret_keys = frozenset(secret_keys)
+        self._threads = Threads(workers)
+        frames = Frames(cache_bytes)
+        if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
+            raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
+        hook = Hooks(hooks) if hooks else None
+        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save)
+
+        def engine(runtime: Runtime) -> Engine:
+            if hook:
+                return ObservedEngine(backend, runtime, frames, saves, hook)
+            return Engine(backend, runtime, frames, saves)
+
+        self._sync, self._async = engine(Blocking(self._threads)), engine(self._threads)
+        if not isinstance(require_lease, bool):
+            raise Misuse(f"the option require_lease must be True or False, not {require_lease!r}")
+        self._require_lease = require_lease
+        self._keeper = Keeper(backend.spare, aside)
+
+    @property
+    def _codec(self) -> Codec:
+        return Codec(self.serde, self._secret_keys, require_lease=self._require_lease)
+
+    def setup(self) -> None:
+        """Create what the store needs; runs by itself on first use and may be repeated by any number of workers.
+
+        Raises:
+            SchemaTooNew: A later release made the store; upgrade this one.
+            Misuse: The store refuses the login or does not let this user create what it needs, or what the URL names
+                does not exist; the message says what to change.
+            Unavailable: The store did not answer; call again.
+        """
+        run_sync(self._sync.setup())
+
+    async def asetup(self) -> None:
+        """Async version of `setup`."""
+        await self._async.setup()
+
+    def lease(
+        self,
+        thread_id: str,
+        owner: str | None = None,
+        *,
+        ttl_s: float = 30.0,
+        steal: bool = False,
+        wait_s: float = 0.0,
+        on_lost: OnLost | None = None,
+    ) -> Lease:
+        """Return the lease of a thread: while it runs nobody else gets it, and who had it before can write no more.
+
+        Unleased saves stay possible, unless the saver was made with `require_lease=True`. The store's clock counts; a
+        thread of its own renews the lease, so a blocked event loop keeps it.
+
+        Args:
+            thread_id: The thread; it need not have checkpoints.
+            owner: What other workers are told of the holder; None for host and process.
+            ttl_s: Seconds after which others get the lease of a holder that died.
+            steal: Take the lease over if somebody has it.
+            wait_s: Seconds to wait for whoever has it.
+            on_lost: Called with the lease, from the renewing thread, when it was lost.
+
+        Raises:
+            Conflict: Somebody has the lease; the message names the owner.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(acquire(self._keeper, self._sync, thread_id, owner, ttl_s, steal, wait_s, on_lost))
+
+    async def alease(
+        self,
+        thread_id: str,
+        owner: str | None = None,
+        *,
+        ttl_s: float = 30.0,
+        steal: bool = False,
+        wait_s: float = 0.0,
+        on_lost: OnLost | None = None,
+    ) -> Lease:
+        """Async version of `lease`: `async with await saver.alease(thread_id) as lease`."""
+        return await acquire(self._keeper, self._async, thread_id, owner, ttl_s, steal, wait_s, on_lost)
+
+    def close(self) -> None:
+        """Give back leases, and the connections that the saver opened; it opens new ones if it is used again."""
+        self._keeper.close()
+        self._threads.close()
+        self.backend.close()
+
+    async def aclose(self) -> None:
+        """Async version of `close`."""
+        await aside(self.close)
+
+    def __enter__(self) -> Self:
+        self.setup()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.asetup()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,275 @@
+"""Leases: one worker at a time goes on with a thread, and whoever lost it cannot write to it any more."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_statekit.checkpoint.claims import TOKEN_KEY, Claim, Held
+from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.records import from_text, to_text
+from langgraph_statekit.errors import Conflict, Fenced, StatekitError
+
+_POLL_S: Final = 0.25
+_LEAST_TTL_S: Final = 0.05
+_RENEWALS: Final = 3
+"""Renewals in the time that a lease lasts."""
+
+
+class Store(Protocol):
+    """What decides claims."""
+
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        """See `Backend.claim`."""
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+
+
+class Lease:
+    """The right to write to a thread, renewed in the background until it is released or lost.
+
+    Pass `config` to `invoke`, `update_state` and the like. A save under a lease that another worker took since, or
+    whose thread was deleted, raises `Fenced` and changes nothing, however late it arrives. Give it back with `with`,
+    `async with`, `release` or `arelease`; closing the saver gives back all of its leases.
+
+    Attributes:
+        thread_id: The thread.
+        owner: What other workers are told of the holder.
+        token: The fencing token; a later lease of the thread has a higher one.
+        ttl_s: Seconds for which the lease outlives its holder.
+    """
+
+    def __init__(self, keeper: Keeper, claim: Claim, token: int, confirmed_s: float, on_lost: OnLost | None) -> None:
+        self.thread_id = from_text(claim.thread)
+        self.owner = from_text(claim.owner)
+        self.token = token
+        self.ttl_s = claim.ttl_us / 1e6
+        self._keeper = keeper
+        self._claim = claim
+        self._confirmed_s = confirmed_s
+        self._on_lost = on_lost
+        self._ended = ""
+        keeper.add(self)
+
+    @property
+    def config(self) -> RunnableConfig:
+        """The config that names the thread and carries the token."""
+        return {"configurable": {"thread_id": self.thread_id, TOKEN_KEY: self.token}}
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is over, or could not be renewed in time and must be taken as over."""
+        return bool(self._ended) or time.monotonic() >= self._confirmed_s + self.ttl_s
+
+    def check(self) -> None:
+        """Return while the lease runs; call it before each effect on the world outside.
+
+        Raises:
+            Fenced: The lease is over; stop working on the thread.
+        """
+        if self.lost:
+            why = self._ended or "could not be renewed in time"
+            raise Fenced(f"the lease of thread {self.thread_id!r} {why}; stop working on it")
+
+    def release(self) -> None:
+        """Give the lease back, so that another worker need not wait; harmless when repeated or lost.
+
+        Raises:
+            Unavailable: The store did not answer; the lease ends by itself.
+        """
+        if self._end("was released"):
+            self._keeper.release(self)
+
+    async def arelease(self) -> None:
+        """Async version of `release`."""
+        if self._end("was released"):
+            await self._keeper.aside(lambda: self._keeper.release(self))
+
+    def renewal(self, ttl_us: int | None = None) -> Claim:
+        """Return the claim that renews the lease, or gives it back with `ttl_us` 0."""
+        ttl_us = self._claim.ttl_us if ttl_us is None else ttl_us
+        return Claim(self._claim.thread, self._claim.holder, self._claim.owner, ttl_us, self.token)
+
+    def due_s(self) -> float:
+        """Return the monotonic time at which the lease is to be renewed."""
+        return self._confirmed_s + self.ttl_s / _RENEWALS
+
+    def confirm(self, held: Held | None, asked_s: float) -> None:
+        """Take note of the store's answer to a renewal that was asked for at this monotonic time."""
+        if held is not None and held.token == self.token:
+            self._confirmed_s = asked_s
+        else:
+            self.lose(f"was taken over by {from_text(held.owner)!r}" if held else "ended, as its thread was deleted")
+
+    def lose(self, why: str) -> None:
+        """Take note that the lease is over, and tell who asked to be told."""
+        if self._end(why) and self._on_lost is not None:
+            self._on_lost(self)
+
+    def _end(self, why: str) -> bool:
+        first, self._ended = not self._ended, self._ended or why
+        self._keeper.forget(self)
+        return first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.arelease()
+
+
+OnLost = Callable[[Lease], None]
+
+
+class Keeper:
+    """Renews all leases of a saver in one request, from a thread and a connection of its own.
+
+    Args:
+        connect: Opens the store for the keeper alone.
+        aside: Runs a blocking call without blocking an event loop.
+    """
+
+    def __init__(self, connect: Callable[[], Store], aside: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+        self._connect = connect
+        self.aside = aside
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Begin without leases: those of a parent process are not its child's."""
+        for lease in getattr(self, "_leases", ()):
+            lease._ended = "belongs to the process that forked"
+        self._changed = threading.Condition()
+        self._leases: set[Lease] = set()
+        self._store: Store | None = None
+        self._thread: threading.Thread | None = None
+
+    def add(self, lease: Lease) -> None:
+        """Renew a lease from now on."""
+        with self._changed:
+            self._leases.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name="statekit-leases", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, lease: Lease) -> None:
+        """Renew a lease no more."""
+        with self._changed:
+            self._leases.discard(lease)
+            self._changed.notify()
+
+    def release(self, *leases: Lease) -> None:
+        """Give leases back to the store."""
+        with self._changed:
+            if self._store is None:
+                self._store = self._connect()
+            store = self._store
+        store.claim([lease.renewal(0) for lease in leases])
+
+    def close(self) -> None:
+        """Give all leases back and end the thread; a later lease starts it again."""
+        with self._changed:
+            leases, self._leases = self._leases, set()
+            thread, self._thread = self._thread, None
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        left = [lease for lease in leases if lease._end("was released")]
+        if left:
+            self.release(*left)
+        with self._changed:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _keep(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                while self._thread is me and (pause_s := self._pause_s()) != 0:
+                    self._changed.wait(pause_s)
+                if self._thread is not me:
+                    return
+                leases = list(self._leases)
+                if self._store is None:
+                    self._store = self._connect()
+                store = self._store
+            self._renew_all(store, leases)
+
+    def _pause_s(self) -> float | None:
+        """Seconds until a renewal is due; None without leases."""
+        due_s = min((lease.due_s() for lease in self._leases), default=None)
+        return None if due_s is None else max(0.0, due_s - time.monotonic())
+
+    def _renew_all(self, store: Store, leases: Collection[Lease]) -> None:
+        asked_s = time.monotonic()
+        try:
+            answers = store.claim([lease.renewal() for lease in leases])
+        except StatekitError:
+            # Not known to be renewed counts as not renewed: the time runs on.
+            for lease in leases:
+                if lease.lost:
+                    lease.lose("could not be renewed in time")
+            time.sleep(min(lease.ttl_s for lease in leases) / 10)
+            return
+        for lease, held in zip(leases, answers, strict=True):
+            lease.confirm(held, asked_s)
+
+
+class Claims(Protocol):
+    """What claims for sync or for async callers."""
+
+    async def claim(self, claim: Claim) -> Held | None:
+        """See `Engine.claim`."""
+
+    async def sleep(self, pause_s: float) -> None:
+        """See `Engine.sleep`."""
+
+
+async def acquire(
+    keeper: Keeper,
+    claims: Claims,
+    thread_id: str,
+    owner: str | None,
+    ttl_s: float,
+    steal: bool,
+    wait_s: float,
+    on_lost: OnLost | None,
+) -> Lease:
+    """Return a new lease; the arguments are told in `StatekitSaver.lease`."""
+    require_numbers(float, _LEAST_TTL_S, ttl_s=ttl_s)
+    require_numbers(float, 0, wait_s=wait_s)
+    owner = f"{platform.node()}:{os.getpid()}" if owner is None else str(owner)
+    claim = Claim(to_text(thread_id), os.urandom(8).hex(), to_text(owner), int(ttl_s * 1e6), steal=steal)
+    give_up_s = time.monotonic() + wait_s
+    while True:
+        asked_s = time.monotonic()
+        held = await claims.claim(claim)
+        if held is not None and held.holder == claim.holder:
+            return Lease(keeper, claim, held.token, asked_s, on_lost)
+        if time.monotonic() >= give_up_s:
+            who = repr(from_text(held.owner)) if held else "another worker"
+            raise Conflict(
+                f"thread {thread_id!r} is leased by {who}: wait for it (wait_s=...), or take it over (steal=True)"
+            )
+        await claims.sleep(min(_POLL_S, max(0.0, give_up_s - time.monotonic())))
