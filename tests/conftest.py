@@ -22,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("numprocesses", None):  # workers of xdist end by themselves when it is gone
         # As Ctrl-C: what the fixtures started is stopped and removed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
