@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.copying import Copied, acopy_threads, copy_threads
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
+    from langgraph_statekit.checkpoint.retention_policy import Retention
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.errors import (
@@ -35,6 +36,7 @@ _HOMES = {
     "copy_threads": "checkpoint.copying",
     "acopy_threads": "checkpoint.copying",
     "Copied": "checkpoint.copying",
+    "Retention": "checkpoint.retention_policy",
     "StatekitSaver": "checkpoint.saver",
     "SqliteSaver": "checkpoint.backends.sqlite",
     "RedisSaver": "checkpoint.backends.redis",
@@ -72,6 +74,7 @@ __all__ = [
     "PostgresSaver",
     "PrometheusHook",
     "RedisSaver",
+    "Retention",
     "SchemaTooNew",
     "SerializableResult",
     "SqliteSaver",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +22,9 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of
 from langgraph_statekit.checkpoint.order import clock_us
+from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.records import (
     Change,
     Outline,
@@ -32,11 +36,13 @@ from langgraph_statekit.checkpoint.records import (
     from_text,
     to_text,
 )
-from langgraph_statekit.checkpoint.retention import heads, keep_latest, walk, without_runs
+from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_latest, walk, without_runs
+from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
-from langgraph_statekit.errors import Conflict, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
 
 PAGE_ROWS = 100
+_LOG = logging.getLogger(__name__)
 _ATTEMPTS = 8
 
 
@@ -50,6 +56,8 @@ class Engine:
         self._saves = saves
         self._io = runtime.io
         self._ready = False
+        self.retention: Retention | None = None
+        self.pacing = Pacing()
 
     async def setup(self) -> None:
         await self._io(self._backend.setup)
@@ -81,7 +89,43 @@ class Engine:
             frames, chains = self._frames.pack(thread, plains, whole=True)
             await self._save(SaveRow(row, frames, at, token))
         self._frames.remember(thread, chains)
+        if self.retention is not None and self.pacing.due(thread):
+            await self._retain(thread, self.retention)
         return config_of(row.ref)
+
+    async def _retain(self, thread: str, retention: Retention) -> None:
+        try:
+            left = await self._change(thread, lambda outline: apply_policy(outline, retention, time.time_ns() // 1000))
+        except StatekitError as error:  # the save is done; the next pass removes what stays
+            _LOG.warning("retention of thread %r was put off: %s", from_text(thread), error)
+        else:
+            self.pacing.passed(thread, left)
+
+    async def label(self, codec: Codec, config: RunnableConfig, label: str) -> RunnableConfig:
+        """Give a checkpoint a label, and return its config."""
+        thread, ns, id = ref_of(config)
+        token = codec.token(config)
+        store = await self._store()
+        found = await self._io(store.rows, Query(thread, ns, id, limit=1))
+        if not found:
+            raise CheckpointMissing(f"thread {from_text(thread)!r} has no checkpoint {from_text(id or '')!r} to label")
+        await self._save(SaveRow(label_row(found[0].ref, to_text(label)), (), token=token))
+        return config_of(found[0].ref)
+
+    async def labels(self, thread_id: str) -> dict[str, RunnableConfig]:
+        """Return the labelled checkpoints of a thread by label."""
+        store = await self._store()
+        outline = await self._io(store.outline, to_text(thread_id), NAMESPACE)
+        return {from_text(label): config_of(ref) for label, ref in labels_of(outline.rows).items()}
+
+    async def unlabel(self, thread_id: str, label: str) -> None:
+        """Take a label away."""
+        gone = Ref(to_text(thread_id), NAMESPACE, to_text(label))
+
+        def plan(outline: Outline) -> Change:
+            return Change(drop=[row.ref for row in outline.rows if row.ref == gone])
+
+        await self._change(gone.thread, plan)
 
     async def put_writes(
         self, codec: Codec, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -224,24 +268,34 @@ class Engine:
         if not await self._io(store.copy_thread, to_text(source), to_text(target), os.urandom(12).hex()):
             raise Misuse(f"thread {target!r} already has checkpoints: delete it first, or copy to another id")
 
-    async def prune(self, thread_ids: Sequence[str], strategy: str) -> None:
-        if strategy not in ("keep_latest", "delete"):
-            raise Misuse(f"unknown strategy {strategy!r}: use 'keep_latest' or 'delete'")
+    async def prune(self, thread_ids: Sequence[str], strategy: str | Retention) -> None:
+        if isinstance(strategy, Retention):
+            policy = strategy
+
+            def plan(outline: Outline) -> Change:
+                return apply_policy(outline, policy, time.time_ns() // 1000)
+
+        elif strategy in ("keep_latest", "delete"):
+            plan = keep_latest
+        else:
+            raise Misuse(f"unknown strategy {strategy!r}: use 'keep_latest', 'delete' or a Retention")
         for thread in _ids(thread_ids, "thread_ids"):
             if strategy == "delete":
                 await self.delete_thread(thread)
             else:
-                await self._change(to_text(thread), keep_latest)
+                await self._change(to_text(thread), plan)
 
-    async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> None:
+    async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> int:
+        """Make a planned change and return how many rows it left."""
         store = await self._store()
         for _ in range(_ATTEMPTS):
             outline = await self._io(store.outline, thread, None)
             change = plan(outline)
+            left = len(outline.rows) - len(change.drop)
             if not (change.drop or change.drop_frames or change.relink):
-                return
+                return left
             if await self._io(store.apply, thread, outline.rev, change):
-                return
+                return left
         raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")
 
 

@@ -16,6 +16,7 @@ from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
+from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import Misuse
@@ -36,6 +37,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         cache_bytes: int = 64 << 20,
         hooks: Sequence[Hook] = (),
         require_lease: bool = False,
+        retention: Retention | None = None,
     ) -> None:
         require_numbers(int, 0, cache_bytes=cache_bytes)
         require_numbers(int, 1, workers=workers)
@@ -64,6 +66,10 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if not isinstance(require_lease, bool):
             raise Misuse(f"the option require_lease must be True or False, not {require_lease!r}")
         self._require_lease = require_lease
+        if not isinstance(retention, Retention | None):
+            raise Misuse(f"the option retention must be a Retention, not {retention!r}")
+        self._sync.retention = self._async.retention = retention
+        self._sync.pacing = self._async.pacing
         self._keeper = Keeper(backend.spare, aside)
 
     @property

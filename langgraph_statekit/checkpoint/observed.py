@@ -25,6 +25,7 @@ from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Frame, Save, SaveRow, Write, from_text
+from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Runtime, telling_retries
 from langgraph_statekit.errors import Conflict, Fenced
 from langgraph_statekit.events import (
@@ -146,7 +147,7 @@ class ObservedEngine(Engine):
             op.thread_id, op.target_thread_id = str(source), str(target)
             await op.engine.copy_thread(source, target)
 
-    async def prune(self, thread_ids: Sequence[str], strategy: str) -> None:
+    async def prune(self, thread_ids: Sequence[str], strategy: str | Retention) -> None:
         with self._operation(Pruned, "prune") as op:
             await op.engine.prune(thread_ids, strategy)
 
@@ -162,6 +163,7 @@ class _Operation:
         self._runtime = owner._runtime
         self.engine = Engine(owner._backend, self, owner._frames, owner._saves)
         self.engine._ready = owner._ready
+        self.engine.retention, self.engine.pacing = owner.retention, owner.pacing
         self.plain_bytes = self._stored_bytes = self._checkpoints = 0
         self._thread_ids: dict[str, None] = {}
         self.target_thread_id = ""

@@ -26,6 +26,11 @@ def clock_us(id: str) -> int:
     return at if 0 < at < _MOST_US else 0
 
 
+def step_of(id: str, seq: int) -> int:
+    """Return the step of a checkpoint, which LangGraph puts into the id (modulo 16,384); of another id its place."""
+    return int(id[19:23], 16) & 0x3FFF if clock_us(id) else seq
+
+
 def place(at: int, last: int, parent: int) -> int:
     """Return the `seq` of a new row; if it is taken, the next free one above it is meant.
 

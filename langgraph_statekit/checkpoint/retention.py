@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from langgraph_statekit.checkpoint.frames import with_bases
+from langgraph_statekit.checkpoint.labels import is_label, labelled, target_of
 from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Ref, Row
+from langgraph_statekit.checkpoint.retention_policy import Retention
 
 
 def heads(rows: Sequence[Row]) -> set[Ref]:
@@ -15,8 +17,13 @@ def heads(rows: Sequence[Row]) -> set[Ref]:
 
 
 def keep_latest(outline: Outline) -> Change:
-    """Keep the latest checkpoint of each namespace."""
-    return keep_only(outline, heads(outline.rows))
+    """Keep the latest checkpoint of each namespace, and those that have a label."""
+    return keep_only(outline, heads(outline.rows) | labelled(outline.rows))
+
+
+def apply_policy(outline: Outline, policy: Retention, now_us: int) -> Change:
+    """Keep what a `Retention` keeps."""
+    return keep_only(outline, policy.kept(outline, now_us))
 
 
 def without_runs(outline: Outline, run_ids: Collection[str]) -> Change:
@@ -55,7 +62,7 @@ def walk(
 
 
 def keep_only(outline: Outline, keep: set[Ref]) -> Change:
-    """Keep the given checkpoints whole; hide ancestors that their delta channels need; remove all else.
+    """Keep the given checkpoints whole with their labels; hide ancestors that their delta channels need; remove all else.
 
     A kept checkpoint whose parent goes is given its nearest kept ancestor as parent; nobody sees that of a hidden one.
     """
@@ -68,6 +75,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
         for ancestor, seeds, _ in walk(rows, outline.frames, row, missing):
             carriers.add(ancestor.ref)
             needed.update(seeds.values())
+    labels = {row.ref for row in outline.rows if is_label(row) and target_of(row) in keep}
     stay = keep | carriers
     needed = with_bases(outline.frames, needed)
     crowded = Counter(ref.ns for ref in stay)
@@ -81,9 +89,9 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
         if link != (row.parent, row.via, row.hidden):
             relink[ref] = link
     return Change(
-        drop=[ref for ref in rows if ref not in stay],
+        drop=[ref for ref in rows if ref not in stay and ref not in labels],
         drop_frames=[key for key in outline.frames if key not in needed],
-        keep=stay,
+        keep=stay | labels,
         keep_frames=needed,
         relink=relink,
     )

@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.lifecycle import Lifecycle
+from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import run_sync
 
 
@@ -33,6 +34,8 @@ class StatekitSaver(Lifecycle):
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`.
+        retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved. None
+            keeps all.
     """
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -220,13 +223,14 @@ class StatekitSaver(Lifecycle):
         """Async version of `copy_thread`."""
         await self._async.copy_thread(source_thread_id, target_thread_id)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(self, thread_ids: Sequence[str], *, strategy: str | Retention = "keep_latest") -> None:
         """Remove old checkpoints; each thread changes in one step.
 
         Args:
             thread_ids: Threads; unknown ones are passed over.
-            strategy: `"keep_latest"` keeps the latest checkpoint of each namespace with its pending writes and, out
-                of sight, what its delta channels need; `"delete"` removes the threads.
+            strategy: `"keep_latest"` keeps the latest checkpoint of each namespace and those with a label, with their
+                pending writes and, out of sight, what their delta channels need; `"delete"` removes the threads; a
+                `Retention` keeps what it says.
 
         Raises:
             Misuse: The strategy is unknown, or one string was passed in place of a sequence.
@@ -235,9 +239,53 @@ class StatekitSaver(Lifecycle):
         """
         run_sync(self._sync.prune(thread_ids, strategy))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str | Retention = "keep_latest") -> None:
         """Async version of `prune`."""
         await self._async.prune(thread_ids, strategy)
+
+    def label(self, config: RunnableConfig, label: str) -> RunnableConfig:
+        """Give a checkpoint a label that keeps it from `prune` and retention, and return its config.
+
+        A label names one checkpoint of a thread: given again, it moves. It is copied and deleted with its thread.
+
+        Args:
+            config: Thread, namespace and checkpoint; the latest one without an id.
+            label: Any text, such as `"before-release"`.
+
+        Raises:
+            CheckpointMissing: There is no such checkpoint.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(self._sync.label(self._codec, config, label))
+
+    async def alabel(self, config: RunnableConfig, label: str) -> RunnableConfig:
+        """Async version of `label`."""
+        return await self._async.label(self._codec, config, label)
+
+    def unlabel(self, thread_id: str, label: str) -> None:
+        """Take a label away; no error if there is none.
+
+        Raises:
+            Conflict: The thread kept changing meanwhile; call again.
+            Unavailable: The store did not answer; call again.
+        """
+        run_sync(self._sync.unlabel(thread_id, label))
+
+    async def aunlabel(self, thread_id: str, label: str) -> None:
+        """Async version of `unlabel`."""
+        await self._async.unlabel(thread_id, label)
+
+    def labels(self, thread_id: str) -> dict[str, RunnableConfig]:
+        """Return the configs of a thread's labelled checkpoints by label, in the order of the labels.
+
+        Raises:
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(self._sync.labels(thread_id))
+
+    async def alabels(self, thread_id: str) -> dict[str, RunnableConfig]:
+        """Async version of `labels`."""
+        return await self._async.labels(thread_id)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

@@ -1,0 +1,76 @@
+"""Which checkpoints a thread keeps, told by a `Retention`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from langgraph_statekit.checkpoint.labels import labelled
+from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.order import clock_us, step_of
+from langgraph_statekit.checkpoint.records import Outline, Ref, Row
+from langgraph_statekit.errors import Misuse
+
+_UNDER_WAY: Final = 3
+"""Newest checkpoints of a namespace that always stay: writes of a run may still come for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Which checkpoints of a thread stay; the others go a while after a put, or at once by `prune`.
+
+    A checkpoint stays if it is among the newest ones, or if its step is kept, and is not too old. Whatever the settings:
+    the three newest checkpoints of each namespace, the end of each branch, and what a kept checkpoint needs (values of
+    delta channels, frames) stay too.
+
+    Args:
+        keep_last: So many of the newest checkpoints of each namespace; None with `keep_every` for none, else for all.
+        keep_every: Also those whose step is a multiple of this; None for none.
+        max_age_s: Checkpoints whose id is older go, also ends of branches other than the latest; None keeps them.
+        keep_labels: Checkpoints with a label stay whatever their age.
+
+    Raises:
+        Misuse: A number is too small, or nothing is limited.
+    """
+
+    keep_last: int | None = None
+    keep_every: int | None = None
+    max_age_s: float | None = None
+    keep_labels: bool = True
+
+    def __post_init__(self) -> None:
+        counts = {"keep_last": self.keep_last, "keep_every": self.keep_every}
+        require_numbers(int, 1, **{name: value for name, value in counts.items() if value is not None})
+        if self.max_age_s is not None:
+            require_numbers(float, 0, max_age_s=self.max_age_s)
+        elif self.keep_last is None and self.keep_every is None:
+            raise Misuse("a Retention needs keep_last, keep_every or max_age_s; to keep everything pass no Retention")
+
+    def kept(self, outline: Outline, now_us: int) -> set[Ref]:
+        """Return the checkpoints that stay, without what they need."""
+        shown = [row for row in outline.rows if not row.hidden]
+        parents = {Ref(row.ref.thread, row.ref.ns, row.parent) for row in shown if row.parent is not None}
+        oldest_us = 0 if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
+        keep: set[Ref] = set()
+        for newest in _by_namespace(shown):
+            for place, row in enumerate(newest):
+                young = (clock_us(row.ref.id) or now_us) >= oldest_us
+                if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref not in parents)):
+                    keep.add(row.ref)
+        return keep | labelled(outline.rows) if self.keep_labels else keep
+
+    def _wants(self, place: int, row: Row) -> bool:
+        if self.keep_last is None and self.keep_every is None:
+            return True
+        if self.keep_last is not None and place < self.keep_last:
+            return True
+        return self.keep_every is not None and step_of(row.ref.id, row.seq) % self.keep_every == 0
+
+
+def _by_namespace(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of each namespace, newest first."""
+    found: dict[str, list[Row]] = {}
+    for row in reversed(rows):
+        found.setdefault(row.ref.ns, []).append(row)
+    yield from found.values()

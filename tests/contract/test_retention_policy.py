@@ -1,0 +1,182 @@
+"""A `Retention` bounds a thread's history and takes nothing that is needed; labels keep what they name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from langgraph.types import Command
+
+from langgraph_statekit import CheckpointMissing, Misuse, Retention, Unavailable
+from langgraph_statekit.checkpoint.order import step_of
+from langgraph_statekit.checkpoint.pacing import Pacing
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.faces import LONG, Face, checkpoint, config, id_of, ids, listed, metadata, put
+from tests.graphs.builders import DeltaLog, Log, SnapshotLog, chain, nested, question
+from tests.stores_under_test import Store
+
+THREAD = {"configurable": {"thread_id": "t"}}
+SLACK = 16
+LOGS = pytest.mark.parametrize("state", [Log, DeltaLog, SnapshotLog])
+
+
+@pytest.fixture
+async def kept(store: Store) -> AsyncIterator[Callable[[Retention], StatekitSaver]]:
+    """Return a maker of savers with a retention on one store."""
+    opened: list[StatekitSaver] = []
+
+    def make(retention: Retention) -> StatekitSaver:
+        opened.append(store.open(retention=retention))
+        return opened[-1]
+
+    yield make
+    for saver in opened:
+        await saver.aclose()
+
+
+@LOGS
+async def test_history_is_bounded_and_the_thread_goes_on(
+    kept: Callable[[Retention], StatekitSaver], face: Callable[[StatekitSaver], Face], state: type
+) -> None:
+    saver = face(kept(Retention(keep_last=8)))
+    app = chain(state).compile(checkpointer=saver)
+    lengths = []
+    for index in range(24):
+        await app.ainvoke({"log": [index, LONG]}, config())
+        lengths.append(len(await ids(saver, config())))
+    assert max(lengths) <= 8 + SLACK
+    expected = [item for run in range(24) for item in (run, LONG, "a", "b")]
+    assert (await app.aget_state(config())).values["log"] == expected
+    newest = [item async for item in app.aget_state_history(config(), limit=8)]
+    assert len(newest) == 8
+    assert newest[3].values["log"] == expected[: len(newest[3].values["log"])]
+
+
+async def test_each_nth_step_stays(saver: Face) -> None:
+    at = config()
+    for step in range(-1, 40):
+        at = await put(saver, at, {"x": [LONG, step]}, {"x": step + 2}, id=made_id(step), meta={"step": step})
+    await saver.aprune(["t"], strategy=Retention(keep_every=5))
+    steps = [item.metadata["step"] for item in await listed(saver, config())]
+    assert steps == [39, 38, 37, 35, 30, 25, 20, 15, 10, 5, 0]
+    for item in await listed(saver, config()):
+        assert item.checkpoint["channel_values"]["x"] == [LONG, item.metadata["step"]]
+    await saver.aprune(["t"], strategy=Retention(keep_every=10, keep_last=5))
+    assert [item.metadata["step"] for item in await listed(saver, config())] == [39, 38, 37, 35, 30, 20, 10, 0]
+
+
+def made_id(step: int) -> str:
+    return str(checkpoint_id(step))
+
+
+def checkpoint_id(step: int) -> Any:
+    from langgraph.checkpoint.base.id import uuid6
+
+    return uuid6(clock_seq=step)
+
+
+def test_the_step_of_an_id_is_langgraphs() -> None:
+    assert [step_of(made_id(step), 7) for step in (0, 1, 4711)] == [0, 1, 4711]
+    assert step_of("not a time", 7) == 7
+
+
+async def test_old_ones_go_and_labelled_ones_stay(saver: Face, real: StatekitSaver) -> None:
+    at = config()
+    made = []
+    for step in range(10):
+        at = await put(saver, at, {"x": [LONG, step]}, {"x": step})
+        made.append(id_of(at))
+    assert await real.alabel(config(id=made[2]), "before-release") == config(id=made[2])
+    real.label(config(id=made[3]), "moves")
+    real.label(config(id=made[4]), "moves")
+    assert await real.alabels("t") == {"before-release": config(id=made[2]), "moves": config(id=made[4])}
+    assert len(await ids(saver, config())) == 10, "labels are no checkpoints"
+    await saver.aprune(["t"], strategy=Retention(max_age_s=3600))
+    assert len(await ids(saver, config())) == 10
+    await saver.aprune(["t"], strategy=Retention(max_age_s=0))
+    assert await ids(saver, config()) == [made[9], made[8], made[7], made[4], made[2]]
+    await saver.aprune(["t"])
+    assert await ids(saver, config()) == [made[9], made[4], made[2]]
+    found = await saver.aget_tuple(config(id=made[2]))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"x": [LONG, 2]}
+    await saver.acopy_thread("t", "u")
+    assert real.labels("u") == {"before-release": config("u", id=made[2]), "moves": config("u", id=made[4])}
+    real.unlabel("t", "moves")
+    await real.aunlabel("t", "never was")
+    await saver.aprune(["t"], strategy=Retention(keep_last=1, keep_labels=False))
+    assert await ids(saver, config()) == [made[9], made[4], made[2]], "the newest three stay"
+    await saver.adelete_thread("t")
+    assert real.labels("t") == {}
+    with pytest.raises(CheckpointMissing):
+        real.label(config(id=made[2]), "gone")
+
+
+async def test_the_latest_is_labelled_without_an_id_and_its_thread_goes_on(saver: Face, real: StatekitSaver) -> None:
+    at = await put(saver, config("t", "sub"), {"x": 1})
+    assert real.label(config("t", "sub"), "in a subgraph") == at
+    after = await put(saver, at, {"x": 2})
+    assert await ids(saver, config("t", "sub")) == [id_of(after), id_of(at)]
+    await saver.aprune(["t"])
+    assert await ids(saver, config("t", "sub")) == [id_of(after), id_of(at)]
+    assert (await listed(saver, THREAD))[0].config == after
+
+
+@LOGS
+@pytest.mark.parametrize("build", [question, nested])
+async def test_a_pending_question_stays_answerable(
+    kept: Callable[[Retention], StatekitSaver], face: Callable[[StatekitSaver], Face], state: type, build: Any
+) -> None:
+    saver = face(kept(Retention(keep_last=1)))
+    app = build(state).compile(checkpointer=saver)
+    await app.ainvoke({"log": [LONG]}, config())
+    await saver.aprune(["t"], strategy=Retention(keep_last=1, max_age_s=0))
+    snapshot = await app.aget_state(config(), subgraphs=True)
+    assert [each.value for task in snapshot.tasks for each in task.interrupts] == ["approve?"]
+    assert "yes" in str((await app.ainvoke(Command(resume="yes"), config()))["log"])
+
+
+async def test_the_ends_of_branches_stay(saver: Face) -> None:
+    root = await put(saver, config(), {"x": 0})
+    ends = []
+    for branch in range(3):
+        at = root
+        for step in range(5):
+            at = await put(saver, at, {"x": [branch, step]}, {"x": f"{branch}.{step}"})
+        ends.append(id_of(at))
+    await saver.aprune(["t"], strategy=Retention(keep_last=1))
+    left = await ids(saver, config())
+    assert set(ends) <= set(left)
+    assert len(left) == 5
+
+
+async def test_a_retention_that_fails_does_not_fail_the_put(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with store.open(retention=Retention(keep_last=1)) as saver:
+        monkeypatch.setattr(saver.backend, "outline", lambda thread, ns=None: (_ for _ in ()).throw(Unavailable("gone")))
+        at = config()
+        with caplog.at_level(logging.WARNING):
+            for step in range(SLACK):
+                at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
+        assert "retention of thread 't' was put off: gone" in caplog.text
+        assert len([*saver.list(config())]) == SLACK
+
+
+def test_passes_cost_a_share_of_the_puts_however_long_the_thread() -> None:
+    pacing, passes, length = Pacing(), [], 0
+    for number in range(100_000):
+        length += 1
+        if pacing.due("t"):
+            passes.append(number)
+            pacing.passed("t", length)
+    assert passes[0] < SLACK
+    assert len(passes) < 60
+
+
+@pytest.mark.parametrize("wrong", [{}, {"keep_last": 0}, {"keep_every": 1.5}, {"max_age_s": -1}, {"keep_last": "5"}])
+def test_a_wrong_retention_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Misuse):
+        Retention(**wrong)
