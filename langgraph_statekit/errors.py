@@ -36,7 +36,7 @@ class Conflict(StatekitError):
 
 
 class Fenced(StatekitError):
-    """A newer holder owns the thread; stop working on it."""
+    """A newer holder owns the thread, or it was deleted; stop working on it."""
 
 
 class CheckpointMissing(StatekitError, LookupError):

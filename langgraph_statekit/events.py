@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
+from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.options import require_numbers
 
 _SLOTS: Final = 60
@@ -123,7 +124,7 @@ class Conflicted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(Event):
-    """The store refused an operation, because a newer holder owns the thread."""
+    """A save came too late, or a lease was not renewed: another holder owns the thread, or it was deleted."""
 
 
 class Hook(Protocol):
@@ -181,6 +182,11 @@ class FailureRate:
         self._slot_s = window_s / _SLOTS
         self._threshold, self._alert, self._min_operations = threshold, alert, min_operations
         self._clock = clock
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Begin to count anew."""
         self._lock = Lock()
         self._counts: deque[tuple[int, list[int]]] = deque()
         self._high = False

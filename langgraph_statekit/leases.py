@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -18,6 +19,7 @@ from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.errors import Conflict, Fenced, StatekitError
 
+_LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.25
 _LEAST_TTL_S: Final = 0.05
 _RENEWALS: Final = 3
@@ -27,7 +29,7 @@ _RENEWALS: Final = 3
 class Store(Protocol):
     """What decides claims."""
 
-    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         """See `Backend.claim`."""
 
     def close(self) -> None:
@@ -86,12 +88,12 @@ class Lease:
         Raises:
             Unavailable: The store did not answer; the lease ends by itself.
         """
-        if self._end("was released"):
+        if self.end_here():
             self._keeper.release(self)
 
     async def arelease(self) -> None:
         """Async version of `release`."""
-        if self._end("was released"):
+        if self.end_here():
             await self._keeper.aside(lambda: self._keeper.release(self))
 
     def renewal(self, ttl_us: int | None = None) -> Claim:
@@ -112,8 +114,26 @@ class Lease:
 
     def lose(self, why: str) -> None:
         """Take note that the lease is over, and tell who asked to be told."""
-        if self._end(why) and self._on_lost is not None:
-            self._on_lost(self)
+        if self._end(why):
+            for told in (self._on_lost, self._keeper.on_lost):
+                try:
+                    if told is not None:
+                        told(self)
+                except Exception:
+                    _LOG.exception("on_lost of the lease of thread %r failed", self.thread_id)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known to be over."""
+        return bool(self._ended)
+
+    def disown(self) -> None:
+        """Take note that this process is the child of the one that holds the lease."""
+        self._ended = self._ended or "belongs to the process that forked"
+
+    def end_here(self) -> bool:
+        """Say whether the lease ran until now and is to be given back."""
+        return self._end("was released")
 
     def _end(self, why: str) -> bool:
         first, self._ended = not self._ended, self._ended or why
@@ -148,18 +168,26 @@ class Keeper:
         aside: Runs a blocking call without blocking an event loop.
     """
 
-    def __init__(self, connect: Callable[[], Store], aside: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Store],
+        aside: Callable[[Callable[[], None]], Awaitable[None]],
+        on_lost: OnLost | None = None,
+    ) -> None:
         self._connect = connect
         self.aside = aside
+        self.on_lost = on_lost
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
         """Begin without leases: those of a parent process are not its child's."""
         for lease in getattr(self, "_leases", ()):
-            lease._ended = "belongs to the process that forked"
+            lease.disown()
         self._changed = threading.Condition()
+        self._sending = threading.Lock()  # a renewal under way must not follow the release of its lease
         self._leases: set[Lease] = set()
+        self._not_before_s = 0.0
         self._store: Store | None = None
         self._thread: threading.Thread | None = None
 
@@ -167,6 +195,7 @@ class Keeper:
         """Renew a lease from now on."""
         with self._changed:
             self._leases.add(lease)
+            self._not_before_s = 0.0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep, name="statekit-leases", daemon=True)
                 self._thread.start()
@@ -180,60 +209,69 @@ class Keeper:
 
     def release(self, *leases: Lease) -> None:
         """Give leases back to the store."""
-        with self._changed:
-            if self._store is None:
-                self._store = self._connect()
-            store = self._store
-        store.claim([lease.renewal(0) for lease in leases])
+        with self._sending:
+            self._claim([lease.renewal(0) for lease in leases])
 
     def close(self) -> None:
         """Give all leases back and end the thread; a later lease starts it again."""
         with self._changed:
-            leases, self._leases = self._leases, set()
+            leases = set(self._leases)
             thread, self._thread = self._thread, None
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        left = [lease for lease in leases if lease._end("was released")]
-        if left:
-            self.release(*left)
-        with self._changed:
-            store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        left = [lease for lease in leases if lease.end_here()]
+        try:
+            if left:
+                self.release(*left)
+        except StatekitError as error:
+            _LOG.warning("%d leases were not given back and end by themselves: %s", len(left), error)
+        finally:
+            with self._sending:
+                store, self._store = self._store, None
+            if store is not None:
+                store.close()
+
+    def _claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
+        if self._store is None:
+            self._store = self._connect()
+        return self._store.claim(claims)
 
     def _keep(self) -> None:
         me = threading.current_thread()
         while True:
             with self._changed:
-                while self._thread is me and (pause_s := self._pause_s()) != 0:
+                while self._thread is me and self._leases and (pause_s := self._pause_s()) > 0:
                     self._changed.wait(pause_s)
+                if self._thread is me and not self._leases:
+                    self._thread = None
                 if self._thread is not me:
                     return
                 leases = list(self._leases)
-                if self._store is None:
-                    self._store = self._connect()
-                store = self._store
-            self._renew_all(store, leases)
+            self._renew_all(leases)
 
-    def _pause_s(self) -> float | None:
-        """Seconds until a renewal is due; None without leases."""
-        due_s = min((lease.due_s() for lease in self._leases), default=None)
-        return None if due_s is None else max(0.0, due_s - time.monotonic())
+    def _pause_s(self) -> float:
+        """Seconds until a renewal is due."""
+        due_s = max(self._not_before_s, min(lease.due_s() for lease in self._leases))
+        return due_s - time.monotonic()
 
-    def _renew_all(self, store: Store, leases: Collection[Lease]) -> None:
+    def _renew_all(self, leases: Sequence[Lease]) -> None:
         asked_s = time.monotonic()
-        try:
-            answers = store.claim([lease.renewal() for lease in leases])
-        except StatekitError:
+        with self._sending:
+            leases = [lease for lease in leases if not lease.ended]
+            try:
+                answers = self._claim([lease.renewal() for lease in leases])
+            except Exception as error:
+                answers = [error] * len(leases)
+        for lease, answer in zip(leases, answers, strict=True):
+            if not isinstance(answer, Exception):
+                lease.confirm(answer, asked_s)
+                continue
             # Not known to be renewed counts as not renewed: the time runs on.
-            for lease in leases:
-                if lease.lost:
-                    lease.lose("could not be renewed in time")
-            time.sleep(min(lease.ttl_s for lease in leases) / 10)
-            return
-        for lease, held in zip(leases, answers, strict=True):
-            lease.confirm(held, asked_s)
+            _LOG.warning("the lease of thread %r was not renewed: %s", lease.thread_id, answer)
+            self._not_before_s = time.monotonic() + min(lease.ttl_s for lease in leases) / 10
+            if lease.lost:
+                lease.lose("could not be renewed in time")
 
 
 class Claims(Protocol):

@@ -46,7 +46,7 @@ class Backend(Protocol):
     def spare(self) -> Backend:
         """Return the same store for one more caller, with a connection of its own where it can open one.
 
-        It repeats a failed call at most once. Its `close` leaves this one as it is.
+        It repeats a failed call at most once.
         """
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
@@ -67,8 +67,10 @@ class Backend(Protocol):
         what is stored, `idx < 0` replaces it. Always True.
         """
 
-    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         """Decide each claim as `claims.decide` does, by the server's clock, and return the thread's lease after it.
+
+        An error that is of one claim only stands in its place.
 
         The lease is of this claim if its holder, and the token if one was given, is the claim's. `Held.until_us` is
         not in the past for one that runs. Leases are deleted with their thread by `drop_thread` only, and not copied.

@@ -57,6 +57,11 @@ def decide(claim: Claim, held: Held | None, now_us: int) -> Held | None:
     return Held(claim.holder, claim.owner, max(now_us, held.token + 1 if held else 0), until_us)
 
 
+def is_late(token: int | None, held: Held | None) -> bool:
+    """Say whether a save with this token comes too late."""
+    return token is not None and (held is None or held.token != token)
+
+
 def token_of(configurable: dict[str, Any]) -> int | None:
     """Return the token of a config; None if it has none.
 

@@ -24,7 +24,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_statekit.checkpoint.claims import token_of
+from langgraph_statekit.checkpoint.claims import TOKEN_KEY, token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
 from langgraph_statekit.errors import Corrupt, DataError, Misuse
@@ -112,15 +112,14 @@ def ref_of(config: RunnableConfig) -> tuple[str, str, str | None]:
     return to_text(thread), to_text(configurable.get("checkpoint_ns") or ""), to_text(id) if id else None
 
 
-def config_of(ref: Ref) -> RunnableConfig:
-    """Return the config that addresses a checkpoint."""
-    return {
-        "configurable": {
-            "thread_id": from_text(ref.thread),
-            "checkpoint_ns": from_text(ref.ns),
-            "checkpoint_id": from_text(ref.id),
-        }
+def config_of(ref: Ref, token: int | None = None) -> RunnableConfig:
+    """Return the config that addresses a checkpoint; with a token, LangGraph's next save under it carries it on."""
+    address: dict[str, Any] = {
+        "thread_id": from_text(ref.thread),
+        "checkpoint_ns": from_text(ref.ns),
+        "checkpoint_id": from_text(ref.id),
     }
+    return {"configurable": address if token is None else {**address, TOKEN_KEY: token}}
 
 
 def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
@@ -213,8 +212,11 @@ class Codec:
         parts = _parts(row)
         return cast("dict[str, Any]", self._load_typed(parts[2], parts[3]))
 
-    def unpack(self, row: Row, read: Read, writes: Iterable[Write]) -> CheckpointTuple:
-        """Return LangGraph's tuple from a row, its values and writes; every object in it is new."""
+    def unpack(self, row: Row, read: Read, writes: Iterable[Write], token: int | None = None) -> CheckpointTuple:
+        """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
+
+        Its configs carry the token.
+        """
         parts = _parts(row)
         plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
         values: dict[str, Any] = {}
@@ -222,10 +224,10 @@ class Codec:
             self.unpack_value(values, channel, frame_key(row.ref.ns, channel, version), read)
         plain["channel_values"] = values
         return CheckpointTuple(
-            config=config_of(row.ref),
+            config=config_of(row.ref, token),
             checkpoint=cast(Checkpoint, plain),
             metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3])),
-            parent_config=None if row.parent is None else config_of(Ref(row.ref.thread, row.ref.ns, row.parent)),
+            parent_config=None if row.parent is None else config_of(row.ref._replace(id=row.parent), token),
             pending_writes=[self.unpack_write(write) for write in in_order(writes)],
         )
 

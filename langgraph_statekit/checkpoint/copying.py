@@ -17,6 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
 from langgraph_statekit.checkpoint.exact import lost
+from langgraph_statekit.checkpoint.lifecycle import Lifecycle
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.sides import AnySaver, Side, listed, task_paths
 from langgraph_statekit.errors import Conflict, DataError, Misuse
@@ -62,7 +63,8 @@ def copy_threads(
     Args:
         src: Any checkpointer, read only. Do not run its threads meanwhile.
         dst: Another one, set up.
-        thread_ids: Threads to copy; None for all, which reads another project's saver once more to find them.
+        thread_ids: Threads to copy; those that the source lacks are passed over. None for all, which reads another
+            project's saver once more to find them.
         replace: Whether to delete a thread of the target that differs from its source, and copy it anew.
         without_metadata: Metadata keys to leave out, such as those that the target would not store.
         progress: Called before the first and after every checkpoint with thread id, number done and number in all;
@@ -156,10 +158,15 @@ async def _copy(
         raise Misuse(f"thread_ids must be a sequence of ids, not one string: pass [{thread_ids!r}]")
     if isinstance(left_out, str):
         raise Misuse(f"without_metadata must be a collection of keys, not one string: pass [{left_out!r}]")
+    if isinstance(dst.saver, Lifecycle) and (dst.saver.retention or dst.saver.require_lease):
+        raise Misuse("open the target of a copy without retention and require_lease, which would stand in its way")
     ids = await src.threads() if thread_ids is None else list(dict.fromkeys(thread_ids))
-    written = skipped = 0
+    threads = written = skipped = 0
     for id in ids:
         thread = _Thread(id, left_out, await _entries(src, id))
+        if not thread.entries:
+            continue  # says nothing about the target's
+        threads += 1
         await _require_ancestors(src, thread)
         done = await _present(src, dst, thread, replace)
         report(id, 0, len(thread.entries))
@@ -170,7 +177,7 @@ async def _copy(
         await _verify(src, dst, thread)
         written += len(thread.entries) - len(done)
         skipped += len(done)
-    return Copied(len(ids), written, skipped)
+    return Copied(threads, written, skipped)
 
 
 async def _entries(side: Side, thread: str) -> list[_Entry]:

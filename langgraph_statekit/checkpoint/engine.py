@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of
@@ -91,7 +91,7 @@ class Engine:
         self._frames.remember(thread, chains)
         if self.retention is not None and self.pacing.due(thread):
             await self._retain(thread, self.retention)
-        return config_of(row.ref)
+        return config_of(row.ref, token)
 
     async def _retain(self, thread: str, retention: Retention) -> None:
         try:
@@ -109,8 +109,12 @@ class Engine:
         found = await self._io(store.rows, Query(thread, ns, id, limit=1))
         if not found:
             raise CheckpointMissing(f"thread {from_text(thread)!r} has no checkpoint {from_text(id or '')!r} to label")
-        await self._save(SaveRow(label_row(found[0].ref, to_text(label)), (), token=token))
-        return config_of(found[0].ref)
+        ref = found[0].ref
+        await self._save(SaveRow(label_row(ref, to_text(label)), (), token=token))
+        if not await self._io(store.rows, Query(ref.thread, ref.ns, ref.id, limit=1)):
+            await self.unlabel(thread_id := from_text(thread), label)  # removed since it was read
+            raise CheckpointMissing(f"thread {thread_id!r} has no checkpoint {from_text(ref.id)!r} to label any more")
+        return config_of(ref, token)
 
     async def labels(self, thread_id: str) -> dict[str, RunnableConfig]:
         """Return the labelled checkpoints of a thread by label."""
@@ -143,7 +147,7 @@ class Engine:
             return None
         row = stored.row
         read = self._frames.reader(row.ref.thread, stored.frames, remember=True)
-        return codec.unpack(row, read, stored.writes)
+        return codec.unpack(row, read, stored.writes, token_of(config["configurable"]))
 
     async def list(
         self,
@@ -241,6 +245,8 @@ class Engine:
         """Return the thread's lease after a claim."""
         store = await self._store()
         (held,) = await self._io(store.claim, [claim])
+        if isinstance(held, Exception):
+            raise held
         return held
 
     async def sleep(self, pause_s: float) -> None:

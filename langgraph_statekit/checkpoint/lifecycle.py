@@ -13,14 +13,14 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save
+from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save, store_of
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.events import Hook, Hooks
+from langgraph_statekit.events import Hook, Hooks, LeaseLost
 from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
 
 
@@ -65,16 +65,23 @@ class Lifecycle(BaseCheckpointSaver[str]):
         self._sync, self._async = engine(Blocking(self._threads)), engine(self._threads)
         if not isinstance(require_lease, bool):
             raise Misuse(f"the option require_lease must be True or False, not {require_lease!r}")
-        self._require_lease = require_lease
+        self.require_lease = require_lease
         if not isinstance(retention, Retention | None):
             raise Misuse(f"the option retention must be a Retention, not {retention!r}")
-        self._sync.retention = self._async.retention = retention
+        self.retention = self._sync.retention = self._async.retention = retention
         self._sync.pacing = self._async.pacing
-        self._keeper = Keeper(backend.spare, aside)
+
+        def lost(lease: Lease) -> None:
+            if hook:
+                hook(
+                    LeaseLost(store=store_of(backend), operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
+                )
+
+        self._keeper = Keeper(backend.spare, aside, lost)
 
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde, self._secret_keys, require_lease=self._require_lease)
+        return Codec(self.serde, self._secret_keys, require_lease=self.require_lease)
 
     def setup(self) -> None:
         """Create what the store needs; runs by itself on first use and may be repeated by any number of workers.
@@ -135,7 +142,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Give back leases, and the connections that the saver opened; it opens new ones if it is used again."""
-        self._keeper.close()
+        self._keeper.close()  # raises nothing
         self._threads.close()
         self.backend.close()
 

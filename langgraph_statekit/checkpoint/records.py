@@ -164,7 +164,7 @@ class Query:
 class Outline:
     """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and heads of frames.
 
-    `rev` changes with every `save` and `apply` on the thread; 0 for a thread that does not exist.
+    `rev` changes with every saved row and every `apply` on the thread; 0 for a thread that does not exist.
     """
 
     rev: int

@@ -71,7 +71,8 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     carriers: set[Ref] = set()
     for ref in keep:
         row = rows[ref]
-        missing = {key[:8] for key in row.keys if key[:8] in row.deltas and key not in outline.frames}
+        deltas = set(row.deltas)
+        missing = {key[:8] for key in row.keys if key[:8] in deltas and key not in outline.frames}
         for ancestor, seeds, _ in walk(rows, outline.frames, row, missing):
             carriers.add(ancestor.ref)
             needed.update(seeds.values())

@@ -22,7 +22,9 @@ class Retention:
 
     A checkpoint stays if it is among the newest ones, or if its step is kept, and is not too old. Whatever the
     settings: the three newest checkpoints of each namespace, the end of each branch, and what a kept checkpoint needs
-    (values of delta channels, frames) stay too.
+    (values of delta channels, frames) stay too. Checkpoints of a subgraph's call go with those of its caller.
+
+    Do not let a run that began at an old checkpoint take longer than that checkpoint stays: what it builds on goes too.
 
     Args:
         keep_last: So many of the newest checkpoints of each namespace; None with `keep_every` for none, else for all.
@@ -53,11 +55,16 @@ class Retention:
         parents = {Ref(row.ref.thread, row.ref.ns, row.parent) for row in shown if row.parent is not None}
         oldest_us = 0 if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
         keep: set[Ref] = set()
+        floor = 0
         for newest in _by_namespace(shown):
+            if ":" in newest[0].ref.ns and newest[0].seq < floor:
+                continue  # of a call whose caller's checkpoints are gone
             for place, row in enumerate(newest):
                 young = (clock_us(row.ref.id) or now_us) >= oldest_us
                 if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref not in parents)):
                     keep.add(row.ref)
+            if newest[0].ref.ns == "":
+                floor = min(row.seq for row in newest if row.ref in keep)
         return keep | labelled(outline.rows) if self.keep_labels else keep
 
     def _wants(self, place: int, row: Row) -> bool:
@@ -69,8 +76,8 @@ class Retention:
 
 
 def _by_namespace(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Yield the rows of each namespace, newest first."""
-    found: dict[str, list[Row]] = {}
+    """Yield the rows of each namespace, newest first; the root's rows come before all others."""
+    found: dict[str, list[Row]] = {"": []}
     for row in reversed(rows):
         found.setdefault(row.ref.ns, []).append(row)
-    yield from found.values()
+    yield from filter(None, found.values())

@@ -106,6 +106,14 @@ class Batcher(Generic[S, R]):
                 self._leaders.add(leader)
             return lead
 
+    def succeed(self, leader: object) -> object:
+        """Return a new name for whoever goes on in a leader's place."""
+        with self._lock:
+            self._leaders.discard(leader)
+            successor = object()
+            self._leaders.add(successor)
+            return successor
+
     def drain(self, leader: object) -> None:
         """Run batches until none is waiting."""
         while self.drain_once(leader):
@@ -206,7 +214,7 @@ class Blocking:
                 more = batcher.drain_once(me)
             finally:
                 if more:
-                    self._pool.start(batcher.drain, me)
+                    self._pool.start(batcher.drain, batcher.succeed(me))
         return future.result()
 
 

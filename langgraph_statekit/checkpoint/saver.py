@@ -33,7 +33,7 @@ class StatekitSaver(Lifecycle):
         workers: Threads that serve async callers.
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
-        require_lease: Refuse saves whose config carries no token of a lease, see `lease`.
+        require_lease: Refuse saves whose config carries no token of a lease, see `lease`. Removals need none.
         retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved.
             None keeps all.
     """
@@ -128,6 +128,7 @@ class StatekitSaver(Lifecycle):
         Raises:
             DataError: A value cannot be stored; the message names channel, path, type and remedy. Nothing was written.
             Misuse: The config names no thread.
+            Fenced: The config carries the token of a lease that is over; nothing was written, stop.
             Unavailable: The store did not answer; call again.
             Conflict: Other writers of an object store kept getting in first; call again.
         """
@@ -159,6 +160,7 @@ class StatekitSaver(Lifecycle):
         Raises:
             DataError: A value cannot be stored; the message names channel, path, type and remedy. Nothing was written.
             Misuse: The config names no thread or no checkpoint.
+            Fenced: The config carries the token of a lease that is over; nothing was written, stop.
             Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.put_writes(self._codec, config, writes, task_id, task_path))
@@ -246,7 +248,7 @@ class StatekitSaver(Lifecycle):
     def label(self, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label that keeps it from `prune` and retention, and return its config.
 
-        A label names one checkpoint of a thread: given again, it moves. It is copied and deleted with its thread.
+        A label names one checkpoint of a thread: given again, it moves. `copy_thread` copies it, `copy_threads` not.
 
         Args:
             config: Thread, namespace and checkpoint; the latest one without an id.
@@ -254,6 +256,7 @@ class StatekitSaver(Lifecycle):
 
         Raises:
             CheckpointMissing: There is no such checkpoint.
+            Fenced: The config carries the token of a lease that is over; nothing was written, stop.
             Unavailable: The store did not answer; call again.
         """
         return run_sync(self._sync.label(self._codec, config, label))

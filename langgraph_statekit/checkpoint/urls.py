@@ -36,7 +36,12 @@ SAVERS: Final = {
     "file": ("objects", "ObjectStoreSaver"),
 }
 """URL scheme to module and class."""
-_READERS: Final = {"int": int, "float": float, "str": str}
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": lambda text: bool(("false", "true").index(text.lower())),
+}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SERVED: Final = ("RedisSaver", "PostgresSaver")
 _CHAR: Final = r"(?:(?![%/?#@\[\]])[!-~]|%(?!00)[0-9A-Fa-f]{2})"
@@ -94,6 +99,8 @@ def own_options(saver: type[StatekitSaver], url: str, options: Mapping[str, Any]
     for item, key, text in _items(query):
         if known.get(key) in _READERS:
             read[key] = _read(key, text, known[key])
+        elif key in known:
+            raise Misuse(f"the option {key} cannot stand in a URL: pass it beside the URL, {key}=...")
         else:
             kept.append(item)
     return f"{scheme}://{place}{'?' * bool(kept)}{'&'.join(kept)}", {**read, **options}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import StateUpdate
 
 from langgraph_statekit import Conflict, Fenced, Misuse
 from langgraph_statekit.checkpoint.claims import Claim, Held
@@ -206,6 +207,83 @@ async def test_a_run_under_a_lease_goes_through_and_one_without_the_required_lea
             )
         with pytest.raises(Misuse, match="require_lease"):
             saver.put(config("u"), checkpoint(), metadata(), {})
+
+
+async def test_what_update_state_saves_in_several_steps_is_all_under_the_lease(
+    new_store: Callable[[str], Store], leasing_name: str
+) -> None:
+    builder = StateGraph(MessagesState)
+    for name in ("a", "b"):
+        builder.add_node(name, lambda state: {"messages": [("ai", "yes")]})
+    builder.add_edge(START, "a")
+    builder.add_edge("a", "b")
+    async with new_store(leasing_name).open(require_lease=True) as saver:
+        app = builder.compile(checkpointer=saver)
+        async with await saver.alease("t", ttl_s=LONG_S) as lease:
+            await app.ainvoke({"messages": [("user", "hi")]}, lease.config)
+            update = StateUpdate({"messages": [("ai", "more")]}, "a")
+            end = await app.abulk_update_state(lease.config, [[update], [update]])
+            assert end["configurable"]["statekit_token"] == lease.token
+            copied = await app.aupdate_state(end, None, as_node="__copy__")
+            state = await app.aget_state(copied)
+            assert len(state.values["messages"]) == 5
+            stolen = saver.lease("t", ttl_s=LONG_S, steal=True)
+            before = await ids(saver, config())
+            for late in (lease.config, end, copied):
+                with pytest.raises(Fenced):
+                    await app.abulk_update_state(late, [[update], [update]])
+                with pytest.raises(Fenced):
+                    await app.aupdate_state(late, None, as_node="__copy__")
+            assert await ids(saver, config()) == before
+            stolen.release()
+
+
+async def test_the_keeper_outlives_what_on_lost_and_the_store_raise(
+    real: StatekitSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(lease: Any) -> None:
+        raise RuntimeError("the user's own")
+
+    first = real.lease("t", ttl_s=0.3, on_lost=fails)
+    claim(real, holder="other", steal=True)
+    wait_until(lambda: first.lost, "lost")
+    with monkeypatch.context() as broken:
+        keeper = real._keeper
+        broken.setattr(keeper, "_claim", lambda claims: (_ for _ in ()).throw(OSError("no driver's error")))
+        second = real.lease("u", ttl_s=0.3)
+        wait_until(lambda: second.lost, "lost")
+    third = real.lease("v", ttl_s=0.4)
+    begun = claim(real, thread="v", ttl_us=1)
+    assert begun is not None
+    wait_until(lambda: claim(real, thread="v", ttl_us=1).until_us > begun.until_us + 600_000, "renewed")
+    assert not third.lost
+
+
+async def test_a_released_lease_is_not_brought_back_by_a_renewal_under_way(
+    real: StatekitSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    inner = real._keeper._claim
+
+    def slow(claims: Any) -> Any:
+        if claims[0].ttl_us and not entered.is_set():
+            entered.set()
+            assert go_on.wait(30)
+        return inner(claims)
+
+    monkeypatch.setattr(real._keeper, "_claim", slow)
+    lease = real.lease("t", ttl_s=20)
+    lease._confirmed_s -= 15  # its renewal is due
+    with real._keeper._changed:
+        real._keeper._changed.notify()
+    assert await asyncio.to_thread(entered.wait, 30)
+    releasing = asyncio.create_task(lease.arelease())
+    await asyncio.sleep(0)
+    go_on.set()
+    await releasing
+    held = claim(real, holder="other")
+    assert held is not None
+    assert held.holder == "other"
 
 
 async def test_closing_gives_leases_back(new_store: Callable[[str], Store], leasing_name: str) -> None:

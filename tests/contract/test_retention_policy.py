@@ -133,6 +133,21 @@ async def test_a_pending_question_stays_answerable(
     assert "yes" in str((await app.ainvoke(Command(resume="yes"), config()))["log"])
 
 
+async def test_what_subgraphs_stored_goes_with_their_callers(saver: Face) -> None:
+    app = nested(Log).compile(checkpointer=saver)
+    for number in range(6):
+        await app.ainvoke({"log": [number, LONG]}, config())
+        await app.ainvoke(Command(resume="yes"), config())
+    before = await listed(saver, THREAD)
+    await saver.aprune(["t"], strategy=Retention(keep_last=3))
+    after = await listed(saver, THREAD)
+    calls = {item.config["configurable"]["checkpoint_ns"] for item in before} - {""}
+    left = {item.config["configurable"]["checkpoint_ns"] for item in after} - {""}
+    assert len(calls) >= 6
+    assert len(left) <= 2
+    assert len((await app.aget_state(config())).values["log"]) == len(before[0].checkpoint["channel_values"]["log"])
+
+
 async def test_the_ends_of_branches_stay(saver: Face) -> None:
     root = await put(saver, config(), {"x": 0})
     ends = []

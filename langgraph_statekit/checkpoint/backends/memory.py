@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -77,8 +77,7 @@ class MemoryBackend:
 
     def _save(self, save: Save) -> bool | Exception:
         with self._lock:
-            held = self._leases.get(save.thread)
-            if save.token is not None and (held is None or held.token != save.token):
+            if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
             if isinstance(save, SaveRow):
                 return self._save_row(save.row, save.frames, save.at)

@@ -74,7 +74,7 @@ _BEFORE: Final = (
 
 
 class PostgresBackend:
-    """Threads in four tables of one schema, `thread_id` first in every key.
+    """Threads in five tables of one schema, `thread_id` first in every key.
 
     Args:
         client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
@@ -182,22 +182,26 @@ class PostgresBackend:
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make all saves in one statement."""
-        rows, writes = row_calls(saves), writes_calls(saves)
-        calls = [*((_SAVE_ROW, args) for _, args in rows), *((_SAVE_WRITES, args) for _, args in writes)]
+        calls = [(_SAVE_ROW, *call) for call in row_calls(saves)] + [
+            (_SAVE_WRITES, *call) for call in writes_calls(saves)
+        ]
+        calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
         done = self._run(
-            f"VALUES {','.join(call for call, _ in calls)}", *(value for _, args in calls for value in args)
+            f"VALUES {','.join(call for call, _, _ in calls)}", *(value for _, _, args in calls for value in args)
         )
         results: list[bool | Exception] = [True] * len(saves)
-        for (places, _), (result,) in zip((*rows, *writes), done, strict=True):
+        for (_, places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
                 results[at] = fenced(saves[at]) if result is None else result
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
-        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in claims), 6)
+        order = sorted(range(len(claims)), key=lambda at: claims[at].thread)  # as saves lock them
+        asked = (claims[at] for at in order)
+        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
         held: list[Held | None] = [None] * len(claims)
         for place, *lease in self._run(_CLAIM, *wanted):
-            held[place - 1] = Held(*lease)
+            held[order[place - 1]] = Held(*lease)
         return held
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:

@@ -217,8 +217,9 @@ class _Pool:
 
     def spare(self) -> Client:
         pool = self._pool
-        if callable(pool.conninfo) or callable(pool.kwargs):
-            return pool
+        ours = pool.connection_class is psycopg.Connection and pool._configure is None
+        if not ours or callable(pool.conninfo) or callable(pool.kwargs):
+            return pool  # only it knows how to connect
         return _as_pool(pool.conninfo, pool.kwargs, 1)
 
     def close(self) -> None:

@@ -20,9 +20,8 @@ def size_bytes(save: Save) -> int:
 
 
 def row_calls(saves: Sequence[Save]) -> list[Call]:
-    """Return the calls that save rows, threads in the order in which every batch locks them."""
-    rows = [([at], save) for at, save in enumerate(saves) if isinstance(save, SaveRow)]
-    return [(places, _row_args(save)) for places, save in sorted(rows, key=lambda one: (one[1].thread, one[0]))]
+    """Return the calls that save rows."""
+    return [([at], _row_args(save)) for at, save in enumerate(saves) if isinstance(save, SaveRow)]
 
 
 def _row_args(save: SaveRow) -> tuple[object, ...]:
@@ -41,7 +40,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
 
 
 def writes_calls(saves: Sequence[Save]) -> list[Call]:
-    """Return a call for the writes of each checkpoint, all in the order in which every batch locks them."""
+    """Return a call for the writes of each checkpoint, in an order that is the same in every batch."""
     merged: dict[tuple[Ref, int], tuple[list[int], dict[tuple[str, int], Write]]] = {}
     for at, save in enumerate(saves):
         if isinstance(save, SaveWrites):

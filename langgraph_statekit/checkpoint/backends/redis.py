@@ -1,7 +1,7 @@
 """Checkpoints in Redis (7.0 or later) or Valkey: one script call a verb; no modules, no admin rights.
 
-A thread is five keys, named by a hash of its id. The hash tag in the names is one of 1,024 buckets, so that
-the index of a bucket's threads shares their slot of a cluster. `redis.lua` describes the layout.
+A thread is five keys, and one for its lease, named by a hash of its id. The hash tag in the names is one of 1,024
+buckets, so that the index of a bucket's threads shares their slot of a cluster. `redis.lua` describes the layout.
 """
 
 from __future__ import annotations
@@ -127,12 +127,9 @@ class RedisBackend:
         replies = self._eval_all([(self._keys(save.thread), save_arguments(save)) for save in saves])
         return [_saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
 
-    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return [unpack_lease(reply) for reply in replies]
+        return [reply if isinstance(reply, Exception) else unpack_lease(reply) for reply in replies]
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         found = self._run("load", thread, ns, optional(id))

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import has, save_frame
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -99,6 +99,7 @@ class SqliteBackend:
         require_numbers(float, 0, lock_wait_s=lock_wait_s)
         require_numbers(int, 1, readers=readers)
         self.path = Path(path).absolute()
+        self._lock_wait_s = lock_wait_s
         self._connections = Connections(self.path, lock_wait_s, readers)
         self._reading, self._writing = self._connections.reading, self._connections.writing
 
@@ -126,7 +127,7 @@ class SqliteBackend:
         self._connections.close()
 
     def spare(self) -> SqliteBackend:
-        return SqliteBackend(self.path, readers=1)
+        return SqliteBackend(self.path, lock_wait_s=self._lock_wait_s, readers=1)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:
@@ -258,7 +259,7 @@ class SqliteBackend:
 
 
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
-    if not leases.may_save(db, save.thread, save.token):
+    if save.token is not None and is_late(save.token, leases.held(db, save.thread)):
         return fenced(save)
     return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save.ref, save.writes)
 

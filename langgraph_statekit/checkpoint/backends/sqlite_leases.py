@@ -27,11 +27,3 @@ def claim(db: sqlite3.Connection, wanted: Claim) -> Held | None:
 def drop(db: sqlite3.Connection, thread: str) -> None:
     """Forget the lease of a thread."""
     db.execute("DELETE FROM leases WHERE thread = ?", (thread,))
-
-
-def may_save(db: sqlite3.Connection, thread: str, token: int | None) -> bool:
-    """Say whether a save with this token may be made."""
-    if token is None:
-        return True
-    lease = held(db, thread)
-    return lease is not None and lease.token == token

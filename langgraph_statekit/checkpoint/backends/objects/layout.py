@@ -226,6 +226,7 @@ def merged(stored: Iterable[Write], writes: Iterable[Write]) -> list[Write]:
 
 def _plain(entry: Entry) -> tuple[Any, ...]:
     row, frames = entry.row, entry.frames
+    keys = row.keys
     return (
         row.ref.ns,
         row.ref.id,
@@ -237,8 +238,8 @@ def _plain(entry: Entry) -> tuple[Any, ...]:
         row.packed_keys,
         row.packed_deltas,
         entry.data,
-        b"".join(frames.get(key, _NONE) for key in row.keys),
-        b"".join(key + name for key, name in frames.items() if key not in row.keys),
+        b"".join(frames.get(key, _NONE) for key in keys),
+        b"".join(key + name for key, name in frames.items() if key not in keys),
     )
 
 

@@ -99,7 +99,7 @@ END $$;
 
 -- Decides as claims.py does.
 CREATE FUNCTION {schema}.claim_1(thread text, by text, label text, ttl_us bigint, renewed bigint, steal boolean)
-RETURNS SETOF {schema}.leases LANGUAGE plpgsql AS $$
+RETURNS SETOF {schema}.leases LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     held {schema}.leases;
     now_us bigint;
