@@ -99,3 +99,14 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
 
 def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:
     return next((up.ref.id for up in lineage(rows, row) if up.ref in wanted), None)
+
+
+def up_to(outline: Outline, latest: Ref) -> Change:
+    """Keep a checkpoint with its ancestors, and what other namespaces had until the next one of its namespace came."""
+    rows = {row.ref: row for row in outline.rows}
+    kept = {latest, *(row.ref for row in lineage(rows, rows[latest]) if not row.hidden)}
+    end = min((row.seq for row in outline.rows if row.ref.ns == latest.ns and row.seq > rows[latest].seq), default=None)
+    for row in outline.rows:
+        if row.ref.ns != latest.ns and not row.hidden and (end is None or row.seq < end):
+            kept.add(row.ref)
+    return keep_only(outline, kept)
