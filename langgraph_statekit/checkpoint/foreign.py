@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 import ormsgpack
@@ -64,7 +65,18 @@ def read_ext(code: int, data: bytes) -> Any:
             or (code == jsonplus.EXT_METHOD_SINGLE_ARG and (*found[:2], *found[3:4]) in SAFE_MSGPACK_METHODS)
         )
     )
-    return _STRICT(code, data) if known and not _has_foreign(found) else Foreign(code, data)
+    if not _has_foreign(found):
+        return _STRICT(code, data) if known else Foreign(code, data)
+    # A message may hold what is foreign; a set would be checked by making it again.
+    return _model(*found[:3]) if known and code == jsonplus.EXT_PYDANTIC_V2 else Foreign(code, data)
+
+
+def _model(module: str, name: str, values: dict[str, Any]) -> Any:
+    cls = getattr(import_module(module), name)
+    try:
+        return cls(**values)
+    except Exception:  # as LangGraph does
+        return cls.model_construct(**values)
 
 
 def _unpacked(data: bytes) -> Any:

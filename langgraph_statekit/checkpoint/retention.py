@@ -101,12 +101,9 @@ def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:
     return next((up.ref.id for up in lineage(rows, row) if up.ref in wanted), None)
 
 
-def up_to(outline: Outline, latest: Ref) -> Change:
-    """Keep a checkpoint with its ancestors, and what other namespaces had until the next one of its namespace came."""
-    rows = {row.ref: row for row in outline.rows}
-    kept = {latest, *(row.ref for row in lineage(rows, rows[latest]) if not row.hidden)}
-    end = min((row.seq for row in outline.rows if row.ref.ns == latest.ns and row.seq > rows[latest].seq), default=None)
-    for row in outline.rows:
-        if row.ref.ns != latest.ns and not row.hidden and (end is None or row.seq < end):
-            kept.add(row.ref)
+def branch(outline: Outline, tip: Ref, before: int) -> Change:
+    """Keep a checkpoint with its ancestors, and what other namespaces had before a place in the order."""
+    rows = {row.ref: row for row in outline.rows if not row.hidden}
+    kept = {tip, *(row.ref for row in lineage(rows, rows[tip]))}
+    kept.update(row.ref for row in rows.values() if row.ref.ns != tip.ns and row.seq < before)
     return keep_only(outline, kept)

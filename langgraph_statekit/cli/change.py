@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.base.id import uuid6
+
 from langgraph_statekit.checkpoint.codec import config_of
-from langgraph_statekit.checkpoint.records import Change, Outline, Ref, Row, from_text, to_text
-from langgraph_statekit.checkpoint.retention import apply_policy, keep_latest, up_to
+from langgraph_statekit.checkpoint.records import Change, Outline, Row, from_text, to_text
+from langgraph_statekit.checkpoint.retention import apply_policy, branch, keep_latest
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.stores import find_row, opened, require_thread, thread_ids
 from langgraph_statekit.cli.terminal import emit, progress, table
-from langgraph_statekit.errors import Conflict, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse
 
 _ATTEMPTS = 8
 
@@ -25,9 +29,9 @@ def fork(given: Namespace) -> int:
         thread = require_thread(saver, given.thread)
         row = find_row(thread, given.at)
         saver.copy_thread(given.thread, given.new)
-        if given.at is not None:
+        if row != find_row(thread, None):
             try:
-                _end_at(saver, row.ref._replace(thread=to_text(given.new)))
+                _end_at(saver, row._replace(ref=row.ref._replace(thread=to_text(given.new))))
             except BaseException:
                 saver.delete_thread(given.new)  # whole or not at all
                 raise
@@ -38,12 +42,27 @@ def fork(given: Namespace) -> int:
     return 0
 
 
-def _end_at(saver: StatekitSaver, latest: Ref) -> None:
+def _end_at(saver: StatekitSaver, row: Row) -> None:
+    """Put a copy of a checkpoint in its place, as LangGraph forks, and remove all that came since.
+
+    The copy has another id, and so no pending writes: the step that followed runs anew.
+    """
+    found = saver.get_tuple(config_of(row.ref))
+    if found is None:
+        raise CheckpointMissing(f"checkpoint {from_text(row.ref.id)!r} was removed meanwhile")
+    step = found.metadata.get("step", 0) + 1
+    now = datetime.now(UTC).isoformat()
+    made: Checkpoint = {**found.checkpoint, "id": str(uuid6(clock_seq=step)), "ts": now}
+    below = config_of(row.ref._replace(id=row.parent)) if row.parent is not None else config_of(row.ref)
+    if row.parent is None:
+        del below["configurable"]["checkpoint_id"]
+    saver.put(below, made, {**found.metadata, "source": "fork", "step": step}, {})
+    tip = row.ref._replace(id=to_text(made["id"]))
     for _ in range(_ATTEMPTS):
-        outline = saver.backend.outline(latest.thread)
-        if saver.backend.apply(latest.thread, outline.rev, up_to(outline, latest)):
+        outline = saver.backend.outline(tip.thread)
+        if saver.backend.apply(tip.thread, outline.rev, branch(outline, tip, row.seq)):
             return
-    raise Conflict(f"thread {from_text(latest.thread)!r} kept changing while it was made")
+    raise Conflict(f"thread {from_text(tip.thread)!r} kept changing while it was made")
 
 
 def prune(given: Namespace) -> int:

@@ -117,7 +117,7 @@ def _probe(saver: StatekitSaver) -> Fact:
         try:
             at = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
             checkpoint = {**empty_checkpoint(), "channel_values": {"x": 1}, "channel_versions": {"x": 1}}
-            put = saver.put(at, checkpoint, {"source": "input", "step": -1}, {"x": 1})  # type: ignore[arg-type,typeddict-item]
+            put = saver.put(at, checkpoint, {"source": "input", "step": -1}, {"x": 1})  # type: ignore[arg-type]
             found = saver.get_tuple(put)
         finally:
             saver.delete_thread(thread)

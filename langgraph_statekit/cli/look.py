@@ -82,10 +82,11 @@ def show(given: Namespace) -> int:
             return 0
         row = find_row(thread, given.at, given.ns or "")
         found = read_checkpoint(saver, row)
-    limit = (lambda value: value) if given.full else bounded
     shown = _checkpoint(thread, row, found)
-    document = {**_summary(thread), **{name: limit(value) for name, value in shown.items() if name != "channels"}}
-    document["channels"] = {name: limit(value) for name, value in shown["channels"].items()}
+    if not given.full:
+        channels = {name: bounded(value) for name, value in shown.pop("channels").items()}
+        shown = {**{name: bounded(value) for name, value in shown.items()}, "channels": channels}
+    document = {**_summary(thread), **shown}
     emit(document, _lines(thread, document, given.full), given.json)
     return 0
 
@@ -98,7 +99,7 @@ def _checkpoint(thread: Thread, row: Row, found: CheckpointTuple) -> dict[str, A
         "parent": None if row.parent is None else from_text(row.parent),
         "created": found.checkpoint["ts"],
         "labels_here": thread.labels_at(row.ref),
-        "interrupts": plain(list(thread.status.interrupts)),
+        "interrupts": [_interrupt(plain(each)) for each in thread.status.interrupts],
         "errors": plain(list(thread.status.errors)),
         "metadata": plain(found.metadata),
         "channels": plain({name: value for name, value in values.items() if not is_control(name)}),
@@ -107,6 +108,10 @@ def _checkpoint(thread: Thread, row: Row, found: CheckpointTuple) -> dict[str, A
             for task, channel, value in found.pending_writes or ()
         ],
     }
+
+
+def _interrupt(shown: Any) -> Any:
+    return {name: shown[name] for name in ("id", "value")} if isinstance(shown, dict) and "id" in shown else shown
 
 
 def _lines(thread: Thread, document: Mapping[str, Any], full: bool) -> Iterator[str]:
@@ -187,10 +192,10 @@ def diff(given: Namespace) -> int:
             older = None
         else:
             older = find_row(thread, from_text(newer.parent), given.ns or "")
-        values = [_state(saver, row, given.all) for row in (older, newer)]
+        before, after = (_state(saver, row, given.all) for row in (older, newer))
     found = [
-        {"path": path, "kind": kind, **_sides(kind, before, after, given.full)}
-        for path, kind, before, after in differences(*values)
+        {"path": path, "kind": kind, **_sides(kind, old, new, given.full)}
+        for path, kind, old, new in differences(before, after)
     ]
     document = {
         "thread": thread.id,

@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Final, NoReturn
@@ -48,7 +48,16 @@ class _Parser(argparse.ArgumentParser):
         super().error(without_login(message))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parse(args: Sequence[str]) -> argparse.Namespace:
+    parser, commands = _parsers()
+    own = commands.get(args[0]) if args else None
+    if own is None:
+        return parser.parse_args(args)
+    # Options may stand between arguments, but not where `--` says that what follows is none.
+    return own.parse_args(args[1:]) if "--" in args else own.parse_intermixed_args(args[1:])
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         "statekit", description="Looks after stored LangGraph threads.", epilog=_EPILOG, formatter_class=raw
@@ -91,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     one = command("fork", fork, "copy a thread's history to a new thread of the same store")
     one.add_argument("thread", metavar="THREAD")
     one.add_argument("new", metavar="NEW", help="id of the new thread; it must have no checkpoints")
-    _at(one, "let the new thread end at this checkpoint")
+    _at(one, "let the new thread go on from this checkpoint")
 
     one = command(
         "copy", copy, "copy threads between stores and compare both sides; call it again to go on", store=False
@@ -130,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")
     one.add_argument("--all", action="store_true", help="read all of all threads")
     one.add_argument("--no-write", action="store_true", help="do not try a save in a thread of its own")
-    return parser
+    return parser, commands.choices
 
 
 def _at(parser: argparse.ArgumentParser, told: str) -> None:
@@ -158,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with suppress(AttributeError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        given = _parser().parse_args(argv)
+        given = _parse(sys.argv[1:] if argv is None else argv)
         run: Callable[[argparse.Namespace], int] = given.run
         code = run(given)
         sys.stdout.flush()

@@ -169,7 +169,7 @@ class PostgresBackend:
         return self._use(self._version) > 0
 
     def facts(self) -> Sequence[Fact]:
-        told = dict(self._run(postgres_facts.SETTINGS, list(postgres_facts.NAMES), *[self._schema] * 3))
+        told: dict[str, str] = dict(self._run(postgres_facts.SETTINGS, list(postgres_facts.NAMES), *[self._schema] * 3))
         return list(postgres_facts.facts(told, self._use(self._version) or None, max(_migrations())))
 
     def usage(self, thread: str) -> Usage:
