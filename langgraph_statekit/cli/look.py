@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.plain import bounded, differences, plain, text
-from langgraph_statekit.cli.status import is_control
+from langgraph_statekit.cli.status import DAMAGED, is_control
 from langgraph_statekit.cli.stores import (
     Thread,
     find_row,
@@ -46,7 +46,7 @@ def ls(given: Namespace) -> int:
         for thread in found
     )
     emit([_summary(thread) for thread in found], table(head, rows), given.json)
-    return 0
+    return int(any(thread.status.name == DAMAGED for thread in found))
 
 
 def _summary(thread: Thread) -> dict[str, Any]:

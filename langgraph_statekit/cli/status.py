@@ -22,7 +22,8 @@ FINISHED: Final = "finished"
 INTERRUPTED: Final = "interrupted"
 FAILED: Final = "failed"
 UNFINISHED: Final = "unfinished"
-NAMES: Final = (FINISHED, INTERRUPTED, FAILED, UNFINISHED)
+DAMAGED: Final = "damaged"
+NAMES: Final = (FINISHED, INTERRUPTED, FAILED, UNFINISHED, DAMAGED)
 
 _SPECIAL: Final = frozenset({ERROR, INTERRUPT, RESUME, SCHEDULED, "__error_source_node__"})
 _NO_NODES: Final = frozenset({"__interrupt__", "__input__", "__snapshot_bumps__"})
@@ -39,10 +40,10 @@ class Status:
 
     Attributes:
         name: `finished`: no task is left. `interrupted`: a task waits for an answer. `failed`: a task raised.
-            `unfinished`: tasks are left; somebody works on them, or nobody does.
+            `unfinished`: tasks are left; somebody works on them, or nobody does. `damaged`: it cannot be read.
         next: Nodes with tasks left, those whose writes are stored too.
         interrupts: Values of the interrupts that wait.
-        errors: What tasks raised, as it was stored.
+        errors: What tasks raised, as it was stored; of a damaged one what is wrong.
     """
 
     name: str

@@ -20,8 +20,8 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
-from langgraph_statekit.cli.status import UNFINISHED, Status, is_control, status_of
-from langgraph_statekit.errors import CheckpointMissing, Misuse
+from langgraph_statekit.cli.status import DAMAGED, UNFINISHED, Status, is_control, status_of
+from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
 
 _NO_TOKEN: Final = -1
 _PRESENT: Final = object()
@@ -96,7 +96,10 @@ class Thread:
 
 def read_thread(saver: StatekitSaver, thread: str) -> Thread | None:
     """Return what is known of a thread (as storage text); None if it has no checkpoints."""
-    outline = saver.backend.outline(thread)
+    try:
+        outline = saver.backend.outline(thread)
+    except DataError as error:
+        return Thread(from_text(thread), (), {}, 0, Status(DAMAGED, (), errors=[str(error)]), Usage(None, 0))
     rows = [row for row in outline.rows if not row.hidden]
     if not rows:
         return None
@@ -106,7 +109,7 @@ def read_thread(saver: StatekitSaver, thread: str) -> Thread | None:
         rows=rows,
         labels={from_text(label): ref for label, ref in labels_of(filter(is_label, outline.rows)).items()},
         updated_us=clock_us(rows[-1].ref.id),
-        status=_read_status(saver, outline, latest.ref),
+        status=_status(saver, outline, latest.ref),
         usage=saver.backend.usage(thread),
         lease=leases(saver, [thread]).get(thread),
     )
@@ -121,6 +124,13 @@ def leases(saver: StatekitSaver, threads: Sequence[str]) -> dict[str, Held]:
         return {}
     now_us = time.time_ns() // 1000
     return {thread: held for thread, held in zip(threads, found, strict=True) if held and held.until_us > now_us}
+
+
+def _status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
+    try:
+        return _read_status(saver, outline, ref)
+    except DataError as error:
+        return Status(DAMAGED, (), errors=[str(error)])
 
 
 def _read_status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
