@@ -12,11 +12,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.copying import copy_threads
+from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.sides import AnySaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.stores import opened
 from langgraph_statekit.cli.terminal import emit
-from langgraph_statekit.errors import Misuse, Unavailable
+from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 from langgraph_statekit.extras import load
 
 PACKAGES: Final = {
@@ -24,6 +25,12 @@ PACKAGES: Final = {
     "langgraph-checkpoint-sqlite": ("langgraph.checkpoint.sqlite", "SqliteSaver", ("sqlite",)),
 }
 """LangGraph's own savers by package: module, class, and the schemes of their URLs."""
+
+_DRIVERS: Final = ("psycopg", "sqlite3")
+_TABLES: Final = {
+    "langgraph-checkpoint-postgres": "SELECT 1 WHERE to_regclass('checkpoints') IS NOT NULL",
+    "langgraph-checkpoint-sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'checkpoints'",
+}
 
 
 def copy(given: Namespace) -> int:
@@ -68,29 +75,38 @@ def _official(url: str, package: str, *, create: bool) -> Iterator[AnySaver]:
         saver_class: Any = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         raise Misuse(f"{package} is not installed: pip install {package}") from error
-    if scheme == "sqlite":
-        path = unquote(place.removeprefix("/"))
-        if not create and not Path(path).is_file():
-            raise Misuse(f"there is no file {path!r}")
-        url = path
-    with _connected(saver_class, url) as saver:
-        saver.serde = ForeignSerializer()
-        if create:
-            saver.setup()
-        yield saver
-
-
-@contextmanager
-def _connected(saver_class: Any, url: str) -> Iterator[Any]:
-    connecting = saver_class.from_conn_string(url)
-    try:
-        saver = connecting.__enter__()
-    except Exception as error:
-        said = f"{type(error).__name__}: the store cannot be opened"
+    if "sqlite" in schemes:
+        url = unquote(place.removeprefix("/"))
+        if not create and not Path(url).is_file():
+            raise Misuse(f"there is no file {url!r}")
     else:
-        try:
+        open_saver(url).close()  # refuses a URL that the driver would quote, with a piece of a password
+    try:
+        with saver_class.from_conn_string(url) as saver:
+            saver.serde = ForeignSerializer()
+            if create:
+                saver.setup()
+            else:
+                _require_tables(saver, package)
             yield saver
-        finally:
-            connecting.__exit__(None, None, None)
+    except Exception as error:
+        if not type(error).__module__.startswith(_DRIVERS):
+            raise
+        told = _explained(error, package)
+    else:
         return
-    raise Unavailable(said)  # without what the driver said, which may show a password
+    raise told  # outside of the handler, or it would carry what the driver said
+
+
+def _require_tables(saver: Any, package: str) -> None:
+    if not saver.conn.execute(_TABLES[package]).fetchall():
+        raise Misuse(f"there are no checkpoints of {package} in this store: correct the URL")
+
+
+def _explained(error: Exception, package: str) -> StatekitError:
+    """Return what to raise for an error of a driver; what it says of a URL that it cannot read may show a password."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "OperationalError" in names:
+        return Unavailable(f"the store of {package} did not answer: {type(error).__name__}: {error}")
+    said = f": {error}" if getattr(error, "sqlstate", None) else ""
+    return Misuse(f"the store of {package} cannot be used: {type(error).__name__}{said}")

@@ -21,7 +21,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_statekit import StatekitSerializer
 from tests.cli.kit import Run, address, asking, named
 from tests.faces import checkpoint, config, metadata
-from tests.servers import Servers
+from tests.servers import Servers, free_ports
 from tests.stores_under_test import Store, unique
 
 
@@ -153,6 +153,26 @@ def test_a_target_that_differs_is_refused_unless_it_may_be_replaced(
     assert (told.code, told.out) == (2, "")
     assert "differs" in told.err
     assert run(*command, "--replace").code == 0
+
+
+def test_a_source_that_no_package_made_is_refused_and_left_as_it_is(servers: Servers, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "empty.db").touch()
+    (port,) = free_ports(1)
+    postgres = servers.url("postgres")
+    target = f"sqlite:///{tmp_path}/new.db"
+    for source, package, code in (
+        (f"sqlite:///{tmp_path}/empty.db", "sqlite", 2),
+        (postgres.rpartition("/")[0] + "/template1", "postgres", 2),
+        (f"postgresql://u:hunter2@127.0.0.1:{port}/x", "postgres", 3),
+        ("postgresql://u:hunter2@h:x/y", "postgres", 2),
+        ("postgresql://u:x@hunter2@h/y", "postgres", 2),
+        ("postgresql://u:hunter2@h/y?nonsense=hunter2", "postgres", 2),
+        (f"redis://u:hunter2@127.0.0.1:{port}", "postgres", 2),
+    ):
+        told = run("copy", source, target, "--from", f"langgraph-checkpoint-{package}")
+        assert (told.code, told.out) == (code, ""), told
+        assert "hunter2" not in told.err
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("empty.db", 0)]
 
 
 def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, run: Run) -> None:
