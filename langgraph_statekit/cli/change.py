@@ -16,7 +16,7 @@ from langgraph_statekit.checkpoint.records import Change, Outline, Row, from_tex
 from langgraph_statekit.checkpoint.retention import apply_policy, branch, keep_latest
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.cli.stores import find_row, opened, require_thread, thread_ids
+from langgraph_statekit.cli.stores import find_row, missing, opened, require_thread, thread_ids
 from langgraph_statekit.cli.terminal import emit, progress, table
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse
 
@@ -25,6 +25,8 @@ _ATTEMPTS = 8
 
 def fork(given: Namespace) -> int:
     """Make a new thread of a thread's history, up to a checkpoint if one is named."""
+    if given.new == given.thread:
+        raise Misuse("a fork needs a thread id of its own")
     with opened(given.url) as saver:
         thread = require_thread(saver, given.thread)
         row = find_row(thread, given.at)
@@ -76,6 +78,8 @@ def prune(given: Namespace) -> int:
         for id in progress(ids, "threads"):
             outline = saver.backend.outline(id)
             before = len(_shown(outline))
+            if not before and not given.all:
+                raise missing(from_text(id))
             if given.dry_run:
                 after = len(_shown(outline)) - _removed(outline, _plan(strategy)(outline))
             else:

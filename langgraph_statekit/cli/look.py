@@ -18,6 +18,7 @@ from langgraph_statekit.cli.status import DAMAGED, is_control
 from langgraph_statekit.cli.stores import (
     Thread,
     find_row,
+    missing,
     opened,
     read_checkpoint,
     read_thread,
@@ -34,6 +35,8 @@ def ls(given: Namespace) -> int:
     with opened(given.url) as saver:
         ids = [to_text(id) for id in given.threads] or thread_ids(saver)
         read = [read_thread(saver, id) for id in progress(ids, "threads")]
+    if given.threads and None in read:
+        raise missing(given.threads[read.index(None)])
     found = [thread for thread in read if thread and given.status in (None, thread.status.name)]
     found.sort(key=lambda thread: -thread.updated_us)
     found = found[: given.limit]

@@ -20,7 +20,7 @@ HIDDEN: Final = "***"
 _CLASS: Final = "$class"
 _MOST_TEXT: Final = 400
 _MOST_ITEMS: Final = 20
-_MOST_DEPTH: Final = 50
+_MOST_DEPTH: Final = 150
 
 
 def plain(value: Any, depth: int = _MOST_DEPTH) -> Any:

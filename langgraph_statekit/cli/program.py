@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
 from langgraph_statekit.cli.change import fork, label, prune
@@ -62,7 +62,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     parser = _Parser(
         "statekit", description="Looks after stored LangGraph threads.", epilog=_EPILOG, formatter_class=raw
     )
-    parser.add_argument("--version", action="version", version=f"statekit {version('langgraph-statekit')}")
+    parser.add_argument("--version", action="version", version=f"statekit {_release()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     def command(
@@ -153,7 +153,17 @@ def _count(text: str) -> int:
 
 
 def _days(text: str) -> float:
-    return float(text) * _DAY_S
+    try:
+        return float(text) * _DAY_S
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _release() -> str:
+    try:
+        return version("langgraph-statekit")
+    except PackageNotFoundError:  # run from its sources
+        return "of an unknown release"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -159,8 +159,13 @@ def require_thread(saver: StatekitSaver, thread: str) -> Thread:
     """
     found = read_thread(saver, to_text(thread))
     if found is None:
-        raise CheckpointMissing(f"there is no thread {thread!r} in this store")
+        raise missing(thread)
     return found
+
+
+def missing(thread: str) -> CheckpointMissing:
+    """Return the error of a thread that is not there."""
+    return CheckpointMissing(f"there is no thread {thread!r} in this store")
 
 
 def find_row(thread: Thread, name: str | None, ns: str = "") -> Row:

@@ -13,8 +13,8 @@ from langgraph_statekit.extras import load
 
 T = TypeVar("T")
 
-_LOGIN: Final = re.compile(r"(\w[\w+.-]*://)[^@\s/]*@")
-_SECRET_OPTION: Final = re.compile(r"([?&](?:password|secret_access_key|access_key_id|sslpassword)=)[^&\s]*", re.I)
+_LOGIN: Final = re.compile(r"(\w[\w+.-]*://)\S*@")
+_SECRET_OPTION: Final = re.compile(r"((?:password|secret_access_key|access_key_id)=)[^&\s]*", re.I)
 _STEPS_S: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (60 * 2, 60, "m"))
 
 

@@ -33,6 +33,8 @@ def test_a_fork_ends_at_its_checkpoint_and_goes_on_from_there(durable_store: Sto
         assert graph.get_state(named("new")).values == graph.get_state(named("t")).values
         assert history(saver, "t") == ids
         assert run("fork", "t", "new", *url).code == 2, "the target has checkpoints"
+        assert run("fork", "t", "t", "--at", ids[2], *url).code == 2
+        assert history(saver, "t") == ids
         assert run("fork", "t", "whole", *url).code == 0
         assert history(saver, "whole") == ids
 

@@ -13,9 +13,10 @@ from urllib.parse import quote
 import pytest
 
 from langgraph_statekit import open_saver
+from langgraph_statekit.checkpoint.backends import postgres_facts
 from tests.cli.kit import Run, Told, address, chain, fill, named
 from tests.faces import checkpoint, config, metadata
-from tests.graphs.builders import DeltaLog
+from tests.graphs.builders import DeltaLog, nested
 from tests.graphs.builders import chain as builder
 from tests.servers import Servers
 from tests.stores.redis_nodes import ask, node, redis_binary
@@ -30,13 +31,15 @@ def test_a_healthy_store_is_read_whole_and_left_as_it_was(durable_store: Store, 
     with durable_store.open() as saver:
         fill(saver)
         builder(DeltaLog, "a", "b").compile(checkpointer=saver).invoke({"log": ["x"]}, named("delta"))
-        chain("a", "b", saver=saver).invoke({"log": ["x"]}, named("at exit"), durability="exit")
+        for _ in range(3):
+            chain("a", "b", saver=saver).invoke({"log": ["x"]}, named("at exit"), durability="exit")
+            nested().compile(checkpointer=saver).invoke({"log": ["x"]}, named("at exit too"), durability="exit")
         saver.label(named("done"), "best")
         saver.prune(["done"])
     before = sorted(durable_store.raw_dump().split(b"\n"))
     told = run("doctor", "--all", "--json", "--url", address(durable_store))
     assert told.json["checked"]["problems"] == []
-    assert told.json["checked"]["threads"] == told.json["threads"] == 6
+    assert told.json["checked"]["threads"] == told.json["threads"] == 7
     assert told.json["checked"]["checkpoints"] > 10
     assert told.json["checked"]["frames"] > 10
     assert facts(told)["save and read"][1] == "ok"
@@ -193,9 +196,24 @@ def test_postgres_tells_what_it_promises(
     with store.open() as saver:
         saver.put(config(), checkpoint({"x": 1}), metadata(), {"x": 1})
     url = f"{address(store)}&retry_s=0{f'&options={quote(settings)}' if settings else ''}"
-    told = run("doctor", "--json", "--url", url, *(["--no-write"] if "read_only" in settings else []))
+    told = run("doctor", "--json", "--url", url)
     assert facts(told).items() >= expected.items()
     assert told.code == code, told.json
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"recovery": "true"}, {"role": "bad"}),
+        ({"fsync": "off", "full_page_writes": "off"}, {"fsync": "bad", "full_page_writes": "note"}),
+        ({"synchronous_commit": "remote_apply", "synchronous_standby_names": "*"}, {"synchronous_commit": "ok"}),
+        ({"replicas": "2"}, {"replicas": "note", "synchronous_commit": "note"}),
+        ({"unlogged": "1", "write": "false"}, {"unlogged tables": "bad", "permissions": "bad"}),
+    ],
+)
+def test_what_postgres_tells_is_judged(told: dict[str, str], expected: dict[str, str]) -> None:
+    found = {fact.name: fact.verdict for fact in postgres_facts.facts(told, 1, 1)}
+    assert found.items() >= expected.items()
 
 
 def test_a_postgres_role_without_rights_is_told(servers: Servers, new_store: Callable[[str], Store], run: Run) -> None:

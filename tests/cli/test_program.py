@@ -36,6 +36,9 @@ def test_help_tells_the_exit_codes(run: Run) -> None:
         ("ls", "--limit", "0"),
         ("show",),
         ("copy", "redis://:hunter2@127.0.0.1/0"),
+        ("show", "a", "b", "redis://:x/hunter2@127.0.0.1/0"),
+        ("show", "a", "b", "host=h password=hunter2"),
+        ("prune", "t", "--max-age-days", "many"),
         ("copy", "redis://:hunter2@127.0.0.1/0", "postgresql://u:hunter2@h/db", "--from", "nobody"),
         ("ls", "--url", "memory://", "redis://u:hunter2@h", "--what"),
     ],
@@ -100,11 +103,14 @@ def test_options_may_stand_between_arguments_and_ids_may_begin_with_a_dash(durab
 def test_what_is_not_there_exits_with_two(durable_store: Store, run: Run) -> None:
     with durable_store.open() as saver:
         chain("a", saver=saver).invoke({"log": []}, named("t"))
-    for command in (["show", "nobody"], ["show", "t", "--at", "x"], ["show", "t", "--ns", "x"], ["doctor", "nobody"]):
+    for command in (
+        *(["show", "nobody"], ["show", "t", "--at", "x"], ["show", "t", "--ns", "x"], ["doctor", "nobody"]),
+        *(["ls", "t", "nobody"], ["prune", "nobody", "--keep-latest"], ["fork", "nobody", "t2"], ["fork", "t", "t"]),
+    ):
         told = run(*command, "--url", address(durable_store))
         assert (told.code, told.out) == (2, "")
         assert told.err.startswith("statekit: ")
-    assert run("ls", "nobody", "--json", "--url", address(durable_store)).json == []
+    assert [each["thread"] for each in run("ls", "--json", "--url", address(durable_store)).json] == ["t"]
 
 
 def test_the_store_may_be_named_in_the_environment_and_the_module_be_run(tmp_path: Path) -> None:

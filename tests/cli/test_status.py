@@ -20,14 +20,17 @@ from tests.graphs.builders import fan_out, nested, question
 def steps(graph: Any, inputs: list[Any]) -> None:
     for each in inputs:
         with suppress(ValueError):
-            graph.invoke(each, named("t"), durability="sync")
+            if isinstance(each, str):
+                graph.update_state(named("t"), {"log": ["update"]}, as_node=each)
+            else:
+                graph.invoke(each, named("t"), durability="sync")
 
 
 @pytest.mark.parametrize(
     ("make", "inputs"),
     [
         (lambda saver: chain("a", "b", "c", saver=saver), [{"log": []}, {"log": []}]),
-        (lambda saver: chain("a", "b", saver=saver, interrupt_before=["b"]), [{"log": []}, None]),
+        (lambda saver: chain("a", "b", saver=saver, interrupt_before=["b"]), [{"log": []}, "a", None, "b", "a"]),
         (asking, [{"log": []}, Command(resume="yes")]),
         (asking, [{"log": []}, Command(resume="fail"), Command(resume="yes"), {"log": []}]),
         (lambda saver: fan_out(3).compile(checkpointer=saver), [{"log": []}, {"log": []}]),

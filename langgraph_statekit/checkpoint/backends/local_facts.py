@@ -13,9 +13,9 @@ from langgraph_statekit.checkpoint.facts import BAD, Fact, network_kind, space_f
 def local_facts(path: Path) -> Iterator[Fact]:
     """Yield facts of the disk and the permissions of a file or folder, which need not exist."""
     folder = path
-    while not folder.exists():
+    while not os.path.exists(folder):
         folder = folder.parent
-    place = folder if folder.is_dir() else folder.parent
+    place = folder if os.path.isdir(folder) else folder.parent
     writable = os.access(folder, os.R_OK | os.W_OK) and os.access(place, os.W_OK | os.X_OK)
     told = "" if writable else "this user may not write there: correct the owner or the mode"
     yield Fact("permissions", "read and write" if writable else "not writable", "ok" if writable else BAD, told)

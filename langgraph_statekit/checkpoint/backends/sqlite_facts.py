@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -34,7 +35,7 @@ def stored_format(path: Path) -> int | None:
     Raises:
         sqlite3.Error: It is no SQLite file, or cannot be read.
     """
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     with closing(_opened(path)) as db:
         ours = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'frames'").fetchone()
@@ -60,7 +61,7 @@ def facts(path: Path, newest: int) -> Iterator[Fact]:
     yield from local_facts(path)
     try:
         yield format_fact(stored_format(path), newest)
-        if path.exists():
+        if os.path.exists(path):
             with closing(_opened(path)) as db:
                 mode = str(db.execute("PRAGMA journal_mode").fetchone()[0])
                 told = "readers never wait for a writer" if mode == "wal" else "the next save turns to WAL"

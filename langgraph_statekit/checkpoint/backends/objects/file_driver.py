@@ -83,7 +83,7 @@ class FileDriver(Driver):
         return found
 
     def exists(self) -> bool:
-        return self._root.is_dir()
+        return os.path.isdir(self._root)
 
     def facts(self) -> Sequence[Fact]:
         synced = Fact(
