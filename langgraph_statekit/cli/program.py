@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -172,8 +171,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Its arguments; None for those of the process.
     """
-    # LangGraph warns of classes that are not built, which is what is wanted here.
-    logging.getLogger("langgraph.checkpoint.serde.jsonplus").setLevel(logging.ERROR)
     with suppress(AttributeError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import deque
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import ormsgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from langgraph.types import Send
 
 from langgraph_statekit.checkpoint.facts import network_kind
 from langgraph_statekit.cli.plain import bounded, differences, plain, text
+from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.terminal import age, size, table, without_login
 
 JSON = st.recursive(
@@ -60,6 +63,19 @@ def test_objects_become_their_fields() -> None:
     assert plain(Send("work", {"n": 1}))["node"] == "work"
     call = {"name": "f", "args": {"token": "t"}, "id": "1", "type": "tool_call"}
     assert plain(AIMessage("", tool_calls=[call]))["tool_calls"][0]["args"] == {"token": "***"}
+
+
+@pytest.mark.parametrize("code", range(10))
+@pytest.mark.parametrize(
+    "arguments", ["touch {}", ["touch {}"], {"command": "touch {}"}], ids=lambda value: type(value).__name__
+)
+def test_no_stored_bytes_make_a_reader_import_or_run_anything(code: int, arguments: Any, tmp_path: Path) -> None:
+    told = json.loads(json.dumps(arguments).replace("{}", str(tmp_path / "pwned")))
+    for module, name in (("os", "system"), ("subprocess", "getoutput"), ("antigravity", "fly")):
+        gadget = ormsgpack.Ext(code, ormsgpack.packb((module, name, told, "model_validate_json")))
+        json.dumps(plain(ForeignSerializer().loads_typed(("msgpack", ormsgpack.packb({"x": [gadget]})))))
+    assert list(tmp_path.iterdir()) == []
+    assert "antigravity" not in sys.modules
 
 
 @given(JSON, JSON)
