@@ -13,7 +13,15 @@ MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
     {"extras", "checkpoint.options", "checkpoint.claims"},
-    {"checkpoint.cache", "checkpoint.order", "checkpoint.splice", "checkpoint.exact", "checkpoint.message_kinds"},
+    {
+        "checkpoint.cache",
+        "checkpoint.order",
+        "checkpoint.splice",
+        "checkpoint.exact",
+        "checkpoint.message_kinds",
+        "checkpoint.foreign",
+        "checkpoint.facts",
+    },
     {"checkpoint.frames", "checkpoint.messages", "checkpoint.pacing"},
     {"checkpoint.labels"},
     {"checkpoint.codec", "checkpoint.retention_policy"},
@@ -31,6 +39,12 @@ LAYERS = [
     {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
+    {"cli.serializer", "cli.plain", "cli.terminal"},
+    {"cli.status"},
+    {"cli.stores"},
+    {"cli.look", "cli.change", "cli.move", "cli.doctor"},
+    {"cli.program"},
+    {"__main__"},
 ]
 CLIENTS = {
     "redis": "backends/redis",

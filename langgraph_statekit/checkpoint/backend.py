@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -48,6 +49,15 @@ class Backend(Protocol):
 
         It repeats a failed call at most once.
         """
+
+    def exists(self) -> bool:
+        """Say whether there is anything to read; creates nothing, unlike `setup`."""
+
+    def facts(self) -> Sequence[Fact]:
+        """Return what the store is and what it promises now; creates and changes nothing."""
+
+    def usage(self, thread: str) -> Usage:
+        """Return what a thread takes up, without reading its values."""
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make each save durable, in the given order within a thread, and say for each how it went.

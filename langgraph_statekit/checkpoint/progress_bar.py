@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _tqdm = import_module("tqdm").tqdm
 
@@ -27,3 +30,9 @@ class ProgressBar:
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.close()
+
+
+def bar(items: Sequence[T], what: str) -> Iterable[T]:
+    """Return the items with a bar on stderr that goes when they are through."""
+    shown: Iterable[T] = _tqdm(items, desc=what, leave=False)
+    return shown

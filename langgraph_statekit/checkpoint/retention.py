@@ -100,3 +100,11 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
 
 def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:
     return next((up.ref.id for up in lineage(rows, row) if up.ref in wanted), None)
+
+
+def branch(outline: Outline, tip: Ref, before: int) -> Change:
+    """Keep a checkpoint with its ancestors, and what other namespaces had before a place in the order."""
+    rows = {row.ref: row for row in outline.rows if not row.hidden}
+    kept = {tip, *(row.ref for row in lineage(rows, rows[tip]))}
+    kept.update(row.ref for row in rows.values() if row.ref.ns != tip.ns and row.seq < before)
+    return keep_only(outline, kept)

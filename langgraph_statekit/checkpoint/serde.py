@@ -35,6 +35,7 @@ from langgraph_statekit.checkpoint.exact import (
     rebuilds,
     short,
 )
+from langgraph_statekit.checkpoint.foreign import Foreign
 from langgraph_statekit.checkpoint.results import SerializableResult
 from langgraph_statekit.errors import Corrupt, DataError
 
@@ -201,6 +202,8 @@ class _Packer:
             return self._checked
         if cls is re.Pattern:
             return self._langgraph
+        if cls is Foreign:
+            return Foreign.packed
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(cls, numpy.ndarray):
             return self._array if cls is numpy.ndarray else _refuse_array_class

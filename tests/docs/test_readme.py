@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 from ast import literal_eval
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 
+import psycopg
 import pytest
+from langgraph.checkpoint.postgres import PostgresSaver
 
 import langgraph_statekit
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.urls import SAVERS
+from langgraph_statekit.cli import main
 from tests.servers import Servers
-from tests.stores_under_test import Store
+from tests.stores_under_test import Store, unique
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +40,33 @@ def test_the_readme_code_runs(
             (name,) = new_store(kind).options.values()  # the store is removed after the test
             block = re.sub('"(shop|agents)"', f'"{name}"', block.replace(shown, servers.url(kind)))
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_the_commands_of_the_readme_run(
+    servers: Servers, new_store: Callable[[str], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick_start = next(block for block in BLOCKS if "order 17" in block)
+    exec(compile(quick_start, "README.md", "exec"), {"__name__": "readme"})
+    (commands,) = (block for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE))
+    prefix, database = new_store("redis").options["prefix"], unique()
+    postgres = servers.url("postgres")
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {database}")
+    try:
+        own = f"{postgres.rpartition('/')[0]}/{database}"
+        with PostgresSaver.from_conn_string(own) as official:
+            official.setup()
+        commands = commands.replace(SERVERS["redis"], servers.url("redis")).replace("prefix=shop", f"prefix={prefix}")
+        first, *lines = commands.replace(SERVERS["postgres"], own).splitlines()
+        monkeypatch.setenv(*first.removeprefix("export ").split("="))
+        for line in lines:
+            name, *args = shlex.split(line, comments=True)
+            assert name == "statekit"
+            assert main(args) == 0, line
+    finally:
+        with psycopg.connect(postgres, autocommit=True) as db:
+            db.execute(f"DROP DATABASE {database} WITH (FORCE)")
 
 
 def test_the_readme_lists_the_names_of_secrets() -> None:

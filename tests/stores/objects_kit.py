@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,6 +55,9 @@ class Watched(Driver):
 
     def folders(self, prefix: str) -> Sequence[str]:
         return self._do("folders", prefix)  # type: ignore[no-any-return]
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        return self._do("sizes", prefix)  # type: ignore[no-any-return]
 
     def copy(self, source: str, target: str) -> bool:
         return self._do("copy", source, target)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late
+from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -71,6 +72,20 @@ class MemoryBackend:
 
     def spare(self) -> MemoryBackend:
         return self
+
+    def exists(self) -> bool:
+        return True
+
+    def facts(self) -> Sequence[Fact]:
+        return [Fact("memory", "this process", BAD, "nothing survives the end of this process: for tests only")]
+
+    def usage(self, thread: str) -> Usage:
+        with self._lock:
+            held = self._threads.get(thread, _Thread())
+            sizes = [len(row.body) + len(row.packed_keys) + len(row.packed_deltas) for row in held.rows.values()]
+            sizes += [len(frame.stored) for frame in held.frames.values()]
+            sizes += [len(write.data) for writes in held.writes.values() for write in writes.values()]
+            return Usage(sum(sizes), len(held.writes.keys() - held.rows.keys()))
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         return [self._save(save) for save in saves]

@@ -19,6 +19,7 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.sql import SQL, Identifier
 
+from langgraph_statekit.checkpoint.backends import postgres_facts
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -29,6 +30,7 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_calls, row_of, size_bytes, writes_calls
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -162,6 +164,17 @@ class PostgresBackend:
 
     def spare(self) -> PostgresBackend:
         return PostgresBackend(self._lender.spare(), schema=self._schema, retry_s=0)
+
+    def exists(self) -> bool:
+        return self._use(self._version) > 0
+
+    def facts(self) -> Sequence[Fact]:
+        told: dict[str, str] = dict(self._run(postgres_facts.SETTINGS, list(postgres_facts.NAMES), *[self._schema] * 3))
+        return list(postgres_facts.facts(told, self._use(self._version) or None, max(_migrations())))
+
+    def usage(self, thread: str) -> Usage:
+        [[size, orphans]] = self._run(postgres_facts.USAGE, *[thread] * 4)
+        return Usage(size, orphans)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:

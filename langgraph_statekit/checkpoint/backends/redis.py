@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar
 from redis import exceptions as failures
 from redis.cluster import RedisCluster
 
+from langgraph_statekit.checkpoint.backends import redis_facts
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
@@ -41,6 +42,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -122,6 +124,18 @@ class RedisBackend:
 
     def spare(self) -> RedisBackend:
         return RedisBackend(self._open or self._connected(), prefix=self._prefix, retry_s=0)
+
+    def exists(self) -> bool:
+        return self._ask(lambda client: bool(client.ping()))
+
+    def facts(self) -> Sequence[Fact]:
+        return self._ask(redis_facts.ask)
+
+    def usage(self, thread: str) -> Usage:
+        keys = self._keys(thread)[:5]
+        asked = [("MEMORY USAGE", key, "SAMPLES", 0) for key in keys]
+        *sizes, meta = self._pipeline([*asked, ("HKEYS", keys[0])], errors=True)
+        return redis_facts.usage(sizes, meta)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         replies = self._eval_all([(self._keys(save.thread), save_arguments(save)) for save in saves])

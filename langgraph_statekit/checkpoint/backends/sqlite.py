@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
+from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import has, save_frame
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
+from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
@@ -128,6 +130,16 @@ class SqliteBackend:
 
     def spare(self) -> SqliteBackend:
         return SqliteBackend(self.path, lock_wait_s=self._lock_wait_s, readers=1)
+
+    def exists(self) -> bool:
+        return sqlite_facts.exists(self.path)
+
+    def facts(self) -> Sequence[Fact]:
+        return list(sqlite_facts.facts(self.path, FORMAT))
+
+    def usage(self, thread: str) -> Usage:
+        with self._reading() as db:
+            return sqlite_facts.usage(db, thread)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:

@@ -26,7 +26,6 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
     Head,
-    decode_head,
     decode_writes,
     digest,
     empty_head,
@@ -39,6 +38,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -56,7 +56,6 @@ from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import Corrupt, Misuse, StatekitError
 
 _LOCKS: Final = 128
-_PAGE_THREADS: Final = 100
 _SEGMENTS_AT_ONCE: Final = 8
 _LIST_ALL_ROWS: Final = 20
 _UPLOAD_S: Final = 600
@@ -110,6 +109,15 @@ class ObjectBackend:
 
     def spare(self) -> ObjectBackend:
         return self
+
+    def exists(self) -> bool:
+        return self._bucket.exists()
+
+    def facts(self) -> Sequence[Fact]:
+        return self._bucket.facts()
+
+    def usage(self, thread: str) -> Usage:
+        return self._reader.usage(thread)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         # What changes one object goes in turn, different objects at once.
@@ -382,15 +390,4 @@ class ObjectBackend:
         return False
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
-        root = self._reader.root
-        folders = sorted(self._bucket.folders(root))
-        for start in range(0, len(folders), _PAGE_THREADS):
-            keys = [f"{root}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
-            heads = [decode_head(found.data) for found in self._bucket.get_many(keys).values()]
-            page = [head.thread for head in heads if head.alive and _may_have(head, run_ids)]
-            if page:
-                yield page
-
-
-def _may_have(head: Head, run_ids: Collection[str] | None) -> bool:
-    return run_ids is None or bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
+        return self._reader.threads(run_ids)

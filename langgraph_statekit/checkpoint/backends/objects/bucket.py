@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found
+from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.checkpoint.run import Threads, retrying
 
 T = TypeVar("T")
@@ -38,6 +39,15 @@ class Bucket:
 
     def list(self, prefix: str) -> Sequence[str]:
         return self._request(self._driver.list, prefix)
+
+    def exists(self) -> bool:
+        return self._driver.exists()
+
+    def facts(self) -> Sequence[Fact]:
+        return self._driver.facts()
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        return self._request(self._driver.sizes, prefix)
 
     def folders(self, prefix: str) -> Sequence[str]:
         return self._request(self._driver.folders, prefix)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.errors import Misuse
 
 ABSENT: Final = ""
@@ -32,6 +33,18 @@ class Driver(ABC):
     def final_error(self, error: Exception) -> Misuse | None:
         """Return what to raise at once for a transient error that no repeat can mend, or None."""
         return None
+
+    def exists(self) -> bool:
+        """Say whether there may be objects; a missing bucket fails with the first request."""
+        return True
+
+    def facts(self) -> Sequence[Fact]:
+        """Return what is known of the place without a request."""
+        return []
+
+    @abstractmethod
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Return the keys below a folder, and the bytes of each object."""
 
     @abstractmethod
     def get(self, key: str) -> Found | None:

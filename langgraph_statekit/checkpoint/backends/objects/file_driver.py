@@ -6,13 +6,15 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from langgraph_statekit.checkpoint.backends.local_facts import local_facts
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found
+from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.errors import Misuse
 
 _ATTEMPTS: Final = 16
@@ -78,6 +80,22 @@ class FileDriver(Driver):
         for folder, below, names in os.walk(self._path(prefix), onerror=_unless_gone):
             below[:] = [name for name in below if not name.startswith(".")]
             found += [(Path(folder) / name).relative_to(self._root).as_posix() for name in names]
+        return found
+
+    def exists(self) -> bool:
+        return os.path.isdir(self._root)
+
+    def facts(self) -> Sequence[Fact]:
+        synced = Fact(
+            "syncs", "each file and folder", meaning="an acknowledged save survives a crash and loss of power"
+        )
+        return [*local_facts(self._root), synced]
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        found = {}
+        for key in self.list(prefix):
+            with suppress(FileNotFoundError):
+                found[key] = self._path(key).stat().st_size
         return found
 
     def folders(self, prefix: str) -> Sequence[str]:

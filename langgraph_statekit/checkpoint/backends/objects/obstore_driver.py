@@ -15,6 +15,7 @@ from obstore import exceptions
 from obstore import store as stores
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found
+from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.errors import Misuse
 
 if TYPE_CHECKING:
@@ -155,6 +156,14 @@ class ObstoreDriver(Driver):
         return self._call(
             lambda: [item["path"] for item in obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect()]
         )
+
+    def facts(self) -> Sequence[Fact]:
+        told = "an acknowledged save survives what the service promises; versions and copies are set at the service"
+        return [Fact("service", self.name, meaning=told)]
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        items = self._call(lambda: obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect())
+        return {item["path"]: item["size"] for item in items}
 
     def folders(self, prefix: str) -> Sequence[str]:
         found = self._call(obstore.list_with_delimiter, self._store, prefix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
@@ -21,6 +21,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     encode_data,
 )
 from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.facts import Usage
 from langgraph_statekit.checkpoint.records import Ref
 from langgraph_statekit.errors import Corrupt
 
@@ -32,6 +33,7 @@ _DECODED_BYTES: Final = 16 * 1024 * 1024
 _ENTRY_BYTES: Final = 200
 _DATA_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 8
+_PAGE_THREADS: Final = 100
 
 
 class Gone(Exception):
@@ -140,10 +142,31 @@ class Reader:
         """Return all entries of a thread."""
         return {**self.deep(head), **inline(head)}
 
+    def threads(self, run_ids: Collection[str] | None) -> Iterator[Sequence[str]]:
+        """Yield thread ids in pages; with `run_ids`, those that may have a row of these runs."""
+        folders = sorted(self._bucket.folders(self.root))
+        for start in range(0, len(folders), _PAGE_THREADS):
+            keys = [f"{self.root}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
+            heads = [decode_head(found.data) for found in self._bucket.get_many(keys).values()]
+            page = [head.thread for head in heads if head.alive and _may_have(head, run_ids)]
+            if page:
+                yield page
+
+    def usage(self, thread: str) -> Usage:
+        """Return what a thread takes up, with objects that are no longer needed."""
+        sizes = self._bucket.sizes(self.keys(thread).root)
+        stored = {digest(ref.ns, ref.id) for ref in self.stable(thread, self.index)}
+        writes = {key.split("/")[-2] for key in sizes if key.startswith(f"{self.keys(thread).writes}/")}
+        return Usage(sum(sizes.values()), len(writes - stored))
+
     def named(self, head: Head) -> set[bytes]:
         """Return the names of all data objects of a thread, unneeded ones too."""
         found = set(uses(self.index(head).values()))
         return found.union((segment.name for segment in head.segments), head.unneeded())
+
+
+def _may_have(head: Head, run_ids: Collection[str] | None) -> bool:
+    return run_ids is None or bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
 
 
 def inline(head: Head) -> dict[Ref, Entry]:

@@ -1,0 +1,203 @@
+"""Arguments, errors and exit codes of `statekit`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, NoReturn
+
+from langgraph_statekit.cli.change import fork, label, prune
+from langgraph_statekit.cli.doctor import doctor
+from langgraph_statekit.cli.look import diff, ls, show
+from langgraph_statekit.cli.move import PACKAGES, copy
+from langgraph_statekit.cli.status import NAMES
+from langgraph_statekit.cli.terminal import printable, without_login
+from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, StatekitError
+
+FOUND: Final = 1
+MISUSE: Final = 2
+UNAVAILABLE: Final = 3
+_INTERRUPTED: Final = 130
+_NO_READER: Final = 141
+_DAY_S: Final = 86400
+
+_EPILOG: Final = """\
+The store is named by --url or by the variable STATEKIT_URL, which keeps a password out of the list of processes:
+sqlite:///agent.db, redis://host:6379/0?prefix=shop, postgresql://host/db?schema=agents, s3://bucket/prefix, file:///dir
+
+exit codes:
+  0    done, and nothing is wrong
+  1    something was found: doctor found a fault, diff a difference, or stored bytes cannot be read
+  2    the arguments cannot be used, or what they name is not there
+  3    the store did not answer or kept changing: try again
+  130  Ctrl-C
+  141  nobody reads the output any more
+
+With --json, stdout is one JSON document. Errors and progress go to stderr. Values are read without importing or
+unpickling anything of yours; what stands under the name of a secret (password, api_key, ...) is shown as ***.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(without_login(message))
+
+
+def _parse(args: Sequence[str]) -> argparse.Namespace:
+    parser, commands = _parsers()
+    own = commands.get(args[0]) if args else None
+    if own is None:
+        return parser.parse_args(args)
+    # Options may stand between arguments, but not where `--` says that what follows is none.
+    return own.parse_args(args[1:]) if "--" in args else own.parse_intermixed_args(args[1:])
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(
+        "statekit", description="Looks after stored LangGraph threads.", epilog=_EPILOG, formatter_class=raw
+    )
+    parser.add_argument("--version", action="version", version=f"statekit {_release()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], told: str, *, store: bool = True
+    ) -> argparse.ArgumentParser:
+        own = commands.add_parser(name, help=told, description=told, epilog=_EPILOG, formatter_class=raw)
+        if store:
+            own.add_argument("--url", default=os.environ.get("STATEKIT_URL"), help="the store (default: $STATEKIT_URL)")
+        own.add_argument("--json", action="store_true", help="write one JSON document")
+        own.set_defaults(run=run)
+        return own
+
+    one = command("ls", ls, "list threads, those that changed last first")
+    one.add_argument("threads", nargs="*", metavar="THREAD", help="only these")
+    one.add_argument("--status", choices=NAMES, help="only threads of this status")
+    one.add_argument("-n", "--limit", type=_count, help="at most so many")
+
+    one = command("show", show, "show a thread and its latest checkpoint, or another one")
+    one.add_argument("thread", metavar="THREAD")
+    _at(one, "show this checkpoint")
+    one.add_argument("--ns", help="namespace of a subgraph (default: the root; with --history all)")
+    one.add_argument("--full", action="store_true", help="show values whole, however large")
+    one.add_argument("--history", action="store_true", help="list the checkpoints instead, newest first")
+    one.add_argument("-n", "--limit", type=_count, help="with --history, at most so many")
+
+    one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
+    one.add_argument("thread", metavar="THREAD")
+    one.add_argument("before", nargs="?", metavar="BEFORE", help="label, id or its beginning (default: AFTER's parent)")
+    one.add_argument("after", nargs="?", metavar="AFTER", help="the same (default: the latest)")
+    one.add_argument("--other", metavar="THREAD", help="AFTER is of this thread; BEFORE is the latest by default")
+    one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
+    one.add_argument("--full", action="store_true", help="show values whole, however large")
+    one.add_argument("--all", action="store_true", help="compare also channels that tell LangGraph what to run")
+
+    one = command("fork", fork, "copy a thread's history to a new thread of the same store")
+    one.add_argument("thread", metavar="THREAD")
+    one.add_argument("new", metavar="NEW", help="id of the new thread; it must have no checkpoints")
+    _at(one, "let the new thread go on from this checkpoint")
+
+    one = command(
+        "copy", copy, "copy threads between stores and compare both sides; call it again to go on", store=False
+    )
+    one.add_argument("source", metavar="FROM_URL")
+    one.add_argument("target", metavar="TO_URL")
+    one.add_argument("threads", nargs="*", metavar="THREAD", help="only these (default: all)")
+    told = "this package of LangGraph's wrote the {}: " + ", ".join(PACKAGES)
+    one.add_argument("--from", dest="from_package", choices=PACKAGES, metavar="PACKAGE", help=told.format("source"))
+    one.add_argument("--to", dest="to_package", choices=PACKAGES, metavar="PACKAGE", help=told.format("target"))
+    one.add_argument("--replace", action="store_true", help="delete a thread of the target that differs, copy it anew")
+    one.add_argument(
+        "--without-metadata", action="append", default=[], metavar="KEY", help="leave this key out; may be repeated"
+    )
+
+    one = command("prune", prune, "remove old checkpoints; labelled ones and what others need stay")
+    one.add_argument("threads", nargs="*", metavar="THREAD")
+    one.add_argument("--all", action="store_true", help="prune all threads of the store")
+    one.add_argument("--dry-run", action="store_true", help="say what would go, and change nothing")
+    one.add_argument("--keep-latest", action="store_true", help="keep the latest checkpoint of each namespace only")
+    one.add_argument("--keep-last", type=_count, metavar="N", help="keep the newest N of each namespace")
+    one.add_argument("--keep-every", type=_count, metavar="N", help="keep those whose step is a multiple of N")
+    ages = one.add_mutually_exclusive_group()
+    ages.add_argument("--max-age-s", type=float, metavar="S", help="remove those that are older")
+    ages.add_argument("--max-age-days", dest="max_age_s", type=_days, metavar="D", help="the same in days")
+    one.add_argument("--drop-labels", action="store_true", help="labels do not keep a checkpoint")
+
+    one = command("label", label, "give a checkpoint a label, which keeps it from prune; given again, it moves")
+    one.add_argument("thread", metavar="THREAD")
+    one.add_argument("label", metavar="LABEL")
+    _at(one, "label this checkpoint")
+    one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
+    one.add_argument("--remove", action="store_true", help="take the label away")
+
+    one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
+    one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")
+    one.add_argument("--all", action="store_true", help="read all of all threads")
+    one.add_argument("--no-write", action="store_true", help="do not try a save in a thread of its own")
+    return parser, commands.choices
+
+
+def _at(parser: argparse.ArgumentParser, told: str) -> None:
+    parser.add_argument("--at", metavar="CHECKPOINT", help=f"{told}: label, id or its beginning (default: the latest)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def _days(text: str) -> float:
+    try:
+        return float(text) * _DAY_S
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _release() -> str:
+    try:
+        return version("langgraph-statekit")
+    except PackageNotFoundError:  # run from its sources
+        return "of an unknown release"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    Args:
+        argv: Its arguments; None for those of the process.
+    """
+    with suppress(AttributeError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        given = _parse(sys.argv[1:] if argv is None else argv)
+        run: Callable[[argparse.Namespace], int] = given.run
+        code = run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return _NO_READER
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else MISUSE
+    except StatekitError as error:
+        print(f"statekit: {printable(without_login(str(error)))}", file=sys.stderr)
+        return _code(error)
+    return code
+
+
+def _code(error: StatekitError) -> int:
+    if isinstance(error, Misuse | CheckpointMissing):
+        return MISUSE
+    return FOUND if isinstance(error, DataError) else UNAVAILABLE
+
+
+def _forget_output() -> None:
+    # The interpreter flushes stdout at its end and would complain.
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

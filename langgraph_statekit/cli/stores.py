@@ -1,0 +1,214 @@
+"""Opening what a command reads or changes, and what it reads of a thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.codec import config_of, frame_key
+from langgraph_statekit.checkpoint.facts import Usage
+from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.labels import is_label, labels_of
+from langgraph_statekit.checkpoint.opening import open_saver
+from langgraph_statekit.checkpoint.order import clock_us
+from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Row, from_text, to_text
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.cli.serializer import ForeignSerializer
+from langgraph_statekit.cli.status import DAMAGED, UNFINISHED, Status, is_control, status_of
+from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
+
+_NO_TOKEN: Final = -1
+_PRESENT: Final = object()
+
+
+@contextmanager
+def opened(url: str | None, *, create: bool = False) -> Iterator[StatekitSaver]:
+    """Yield a saver that reads without the user's classes, and close it.
+
+    Args:
+        url: The store.
+        create: Make what the store lacks; otherwise a store that is not there is refused.
+
+    Raises:
+        Misuse: No URL is given, it cannot be used, or there is nothing to read.
+    """
+    if not url:
+        raise Misuse("no store: pass --url, or set STATEKIT_URL")
+    saver = open_saver(url, serde=ForeignSerializer(), workers=1)
+    try:
+        if not create and not saver.backend.exists():
+            raise Misuse("there are no checkpoints of langgraph-statekit in this store: correct the URL")
+        yield saver
+    finally:
+        saver.close()
+
+
+def thread_ids(saver: StatekitSaver) -> list[str]:
+    """Return all threads of a store, as storage text."""
+    return [thread for page in saver.backend.threads() for thread in page]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What is known of a thread without its values.
+
+    Attributes:
+        id: Thread id.
+        rows: Its checkpoints, oldest first, without hidden ones.
+        labels: Checkpoints by label.
+        updated_us: When its newest checkpoint was made; 0 if its id does not tell.
+        status: As of the latest checkpoint of the root namespace, or of the newest one if that has none.
+        usage: What it takes up.
+        lease: Who has it, if anybody.
+    """
+
+    id: str
+    rows: Sequence[Row]
+    labels: Mapping[str, Ref]
+    updated_us: int
+    status: Status
+    usage: Usage
+    lease: Held | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since it changed."""
+        return time.time() - self.updated_us / 1e6 if self.updated_us else None
+
+    @property
+    def state(self) -> str:
+        """The status, and who has the thread."""
+        if self.lease is None:
+            return self.status.name
+        by = f"leased by {from_text(self.lease.owner)}"
+        return by if self.status.name == UNFINISHED else f"{self.status.name}, {by}"
+
+    def labels_at(self, ref: Ref) -> list[str]:
+        """Return the labels of a checkpoint."""
+        return [label for label, at in self.labels.items() if at == ref]
+
+
+def read_thread(saver: StatekitSaver, thread: str) -> Thread | None:
+    """Return what is known of a thread (as storage text); None if it has no checkpoints."""
+    try:
+        outline = saver.backend.outline(thread)
+    except DataError as error:
+        return Thread(from_text(thread), (), {}, 0, Status(DAMAGED, (), errors=[str(error)]), Usage(None, 0))
+    rows = [row for row in outline.rows if not row.hidden]
+    if not rows:
+        return None
+    latest = next((row for row in reversed(rows) if row.ref.ns == ""), rows[-1])
+    return Thread(
+        id=from_text(thread),
+        rows=rows,
+        labels={from_text(label): ref for label, ref in labels_of(filter(is_label, outline.rows)).items()},
+        updated_us=clock_us(rows[-1].ref.id),
+        status=_status(saver, outline, latest.ref),
+        usage=saver.backend.usage(thread),
+        lease=leases(saver, [thread]).get(thread),
+    )
+
+
+def leases(saver: StatekitSaver, threads: Sequence[str]) -> dict[str, Held]:
+    """Return the leases that run now, by this host's clock."""
+    asked = [Claim(thread, "", "", 0, token=_NO_TOKEN) for thread in threads]  # a renewal of nothing changes nothing
+    try:
+        found = saver.backend.claim(asked)
+    except Misuse:  # a store without leases
+        return {}
+    now_us = time.time_ns() // 1000
+    return {thread: held for thread, held in zip(threads, found, strict=True) if held and held.until_us > now_us}
+
+
+def _status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
+    try:
+        return _read_status(saver, outline, ref)
+    except DataError as error:
+        return Status(DAMAGED, (), errors=[str(error)])
+
+
+def _read_status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
+    found = saver.backend.rows(Query(ref.thread, ref.ns, ref.id, limit=1))
+    if not found:
+        return Status(UNFINISHED, [])
+    codec = saver._codec
+    row = found[0]
+    plain = codec.unpack(row, lambda key: None, ()).checkpoint
+    keys = {channel: frame_key(ref.ns, channel, version) for channel, version in plain["channel_versions"].items()}
+    stored = {channel: key for channel, key in keys.items() if key in outline.frames}
+    wanted = {channel: key for channel, key in stored.items() if is_control(channel)}
+    frames, writes = saver.backend.fill(ref.thread, set(wanted.values()), [ref])
+    read = Frames(0).reader(ref.thread, frames)
+    values: dict[str, Any] = dict.fromkeys(stored, _PRESENT)
+    for channel, key in wanted.items():
+        codec.unpack_value(values, channel, key, read)
+    return status_of(plain, values, [codec.unpack_write(write) for write in writes.get(ref, ())])
+
+
+def require_thread(saver: StatekitSaver, thread: str) -> Thread:
+    """Return what is known of a thread.
+
+    Raises:
+        CheckpointMissing: It has no checkpoints.
+    """
+    found = read_thread(saver, to_text(thread))
+    if found is None:
+        raise missing(thread)
+    return found
+
+
+def missing(thread: str) -> CheckpointMissing:
+    """Return the error of a thread that is not there."""
+    return CheckpointMissing(f"there is no thread {thread!r} in this store")
+
+
+def find_row(thread: Thread, name: str | None, ns: str = "") -> Row:
+    """Return the checkpoint that a name means: a label, an id or the beginning of one, or the latest for None.
+
+    Raises:
+        CheckpointMissing: There is none.
+        Misuse: There are several.
+    """
+    rows = [row for row in thread.rows if row.ref.ns == to_text(ns)]
+    if name is None:
+        if rows:
+            return rows[-1]
+        known = sorted({from_text(row.ref.ns) for row in thread.rows})
+        raise CheckpointMissing(f"thread {thread.id!r} has no namespace {ns!r}, but {', '.join(map(repr, known))}")
+    if name in thread.labels:
+        return next((row for row in thread.rows if row.ref == thread.labels[name]), rows[-1])
+    found = [row for row in rows if row.ref.id == to_text(name)] or [
+        row for row in rows if row.ref.id.startswith(to_text(name))
+    ]
+    if not found:
+        raise CheckpointMissing(f"thread {thread.id!r} has no checkpoint and no label {name!r} in namespace {ns!r}")
+    if len(found) > 1:
+        raise Misuse(f"{len(found)} checkpoints of thread {thread.id!r} begin with {name!r}: give more of the id")
+    return found[0]
+
+
+def read_checkpoint(saver: StatekitSaver, row: Row) -> CheckpointTuple:
+    """Return a checkpoint with its values; a delta channel without value has what it is rebuilt from.
+
+    Raises:
+        CheckpointMissing: It was removed meanwhile.
+    """
+    at = config_of(row.ref)
+    found = saver.get_tuple(at)
+    if found is None:
+        raise CheckpointMissing(f"checkpoint {from_text(row.ref.id)!r} was removed meanwhile")
+    values = found.checkpoint["channel_values"]
+    counters: Any = found.metadata.get("counters_since_delta_snapshot") or ()
+    missing = [
+        channel for channel in counters if channel in found.checkpoint["channel_versions"] and channel not in values
+    ]
+    for channel, history in saver.get_delta_channel_history(config=at, channels=missing).items():
+        writes = [value for _, _, value in history["writes"]]
+        values[channel] = {"$delta": {"seed": history.get("seed"), "writes": writes}}
+    return found

@@ -1,0 +1,1 @@
+"""The command line, called as `main` or as a process."""
