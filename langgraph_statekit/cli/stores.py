@@ -123,7 +123,11 @@ def leases(saver: StatekitSaver, threads: Sequence[str]) -> dict[str, Held]:
     except Misuse:  # a store without leases
         return {}
     now_us = time.time_ns() // 1000
-    return {thread: held for thread, held in zip(threads, found, strict=True) if held and held.until_us > now_us}
+    return {
+        thread: held
+        for thread, held in zip(threads, found, strict=True)
+        if isinstance(held, Held) and held.until_us > now_us
+    }
 
 
 def _status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
