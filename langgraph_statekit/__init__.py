@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.retention_policy import Retention
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
+    from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
     from langgraph_statekit.errors import (
         CheckpointMissing,
         Conflict,
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
         Misuse,
         SchemaTooNew,
         StatekitError,
+        TopologyDrift,
         Unavailable,
     )
     from langgraph_statekit.events import FailureRate
     from langgraph_statekit.leases import Lease
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.versions import migrates, state_version
 
 _HOMES = {
     "open_saver": "checkpoint.opening",
@@ -48,6 +51,12 @@ _HOMES = {
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
+    "check_compat": "compat",
+    "acheck_compat": "compat",
+    "guard": "compat",
+    "Drift": "compat",
+    "migrates": "versions",
+    "state_version": "versions",
     "CheckpointMissing": "errors",
     "Conflict": "errors",
     "Corrupt": "errors",
@@ -56,6 +65,7 @@ _HOMES = {
     "Misuse": "errors",
     "SchemaTooNew": "errors",
     "StatekitError": "errors",
+    "TopologyDrift": "errors",
     "Unavailable": "errors",
 }
 
@@ -65,6 +75,7 @@ __all__ = [
     "Copied",
     "Corrupt",
     "DataError",
+    "Drift",
     "FailureRate",
     "Fenced",
     "Lease",
@@ -81,10 +92,16 @@ __all__ = [
     "StatekitError",
     "StatekitSaver",
     "StatekitSerializer",
+    "TopologyDrift",
     "Unavailable",
+    "acheck_compat",
     "acopy_threads",
+    "check_compat",
     "copy_threads",
+    "guard",
+    "migrates",
     "open_saver",
+    "state_version",
 ]
 
 

@@ -26,8 +26,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
+from langgraph_statekit.checkpoint.migrations import Pending, migrate, migrate_writes, stamp_of, stamped, unstored
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
-from langgraph_statekit.errors import Corrupt, DataError, Misuse
+from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
+from langgraph_statekit.versions import VERSION_KEY, Schema, path_of, version_in
 
 Read = Callable[[bytes], bytes | None]
 """Gives the plain value of a frame key, None if it has none."""
@@ -129,12 +131,24 @@ def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
 
 
 class Codec:
-    """Packs and unpacks with one serializer; holds no state of its own."""
+    """Packs and unpacks with one serializer and the state schemas of one graph; holds no state of its own."""
 
-    def __init__(self, serde: SerializerProtocol, secret_keys: Collection[str], *, require_lease: bool = False) -> None:
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        secret_keys: Collection[str],
+        *,
+        require_lease: bool = False,
+        schemas: Mapping[str, Schema] | None = None,
+    ) -> None:
         self.serde = serde
         self.secret_keys = secret_keys
         self.require_lease = require_lease
+        self.schemas = schemas or {}
+
+    def schema(self, ns: str) -> Schema | None:
+        """Return the schema of a namespace (as storage text); None: its states have no versions."""
+        return self.schemas.get(path_of(from_text(ns))) if self.schemas else None
 
     def token(self, config: RunnableConfig) -> int | None:
         """Return the token of the lease under which a config saves.
@@ -153,15 +167,20 @@ class Codec:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        held: Callable[[str, bytes], bool] = lambda thread, key: False,
     ) -> tuple[Row, list[tuple[bytes, bytes | None]]]:
         """Return the row of a checkpoint, and key and plain value of each new version, all serialized now.
 
-        None in place of a plain value says that the version has none.
+        None in place of a plain value says that the version has none. Values that a migration changed are new until
+        `held` says that their frame key of the thread is stored.
 
         Raises:
             DataError: A value cannot be stored; the message names the channel.
         """
         thread, ns, parent = ref_of(config)
+        schema = self.schema(ns)
+        if schema is not None:
+            new_versions = unstored(checkpoint, new_versions, lambda name, at: held(thread, frame_key(ns, name, at)))
         plain = dict(checkpoint)
         values = cast("dict[str, Any]", plain.pop("channel_values"))
         plains = [
@@ -172,6 +191,8 @@ class Codec:
             for channel, version in new_versions.items()
         ]
         merged = self._metadata(config, metadata)
+        if schema is not None and schema.version > 1 and VERSION_KEY not in metadata:
+            merged[VERSION_KEY] = schema.version
         versions = checkpoint["channel_versions"]
         run_id = merged.get("run_id")
         row = Row(
@@ -197,12 +218,14 @@ class Codec:
         thread, ns, id = ref_of(config)
         if id is None:
             raise Misuse("put_writes needs the checkpoint's id in configurable['checkpoint_id']")
+        schema = self.schema(ns)
+        path = to_text(task_path if schema is None else stamped(task_path, schema.version))
         return Ref(thread, ns, id), [
             Write(
                 task=to_text(task_id),
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=to_text(channel),
-                path=to_text(task_path),
+                path=path,
                 data=seal(self._dump(f"channel {channel!r} (a write of task {task_id})", value)),
             )
             for position, (channel, value) in enumerate(writes)
@@ -214,20 +237,60 @@ class Codec:
         return cast("dict[str, Any]", self._load_typed(parts[2], parts[3]))
 
     def unpack(self, row: Row, read: Read, writes: Iterable[Write]) -> CheckpointTuple:
-        """Return LangGraph's tuple from a row, its values and writes; every object in it is new."""
+        """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
+
+        A state of an older version is migrated.
+
+        Raises:
+            SchemaTooNew: A worker with a later version of the state wrote it.
+        """
         parts = _parts(row)
         plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
         values: dict[str, Any] = {}
         for channel, version in plain["channel_versions"].items():
             self.unpack_value(values, channel, frame_key(row.ref.ns, channel, version), read)
         plain["channel_values"] = values
+        checkpoint = cast(Checkpoint, plain)
+        metadata = self._load_typed(parts[2], parts[3])
+        schema = self.schema(row.ref.ns)
         return CheckpointTuple(
             config=config_of(row.ref),
-            checkpoint=cast(Checkpoint, plain),
-            metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3])),
+            checkpoint=checkpoint,
+            metadata=cast(CheckpointMetadata, metadata),
             parent_config=None if row.parent is None else config_of(Ref(row.ref.thread, row.ref.ns, row.parent)),
-            pending_writes=[self.unpack_write(write) for write in in_order(writes)],
+            pending_writes=[self.unpack_write(write) for write in in_order(writes)]
+            if schema is None
+            else self._newest(schema, row, checkpoint, metadata, in_order(writes)),
         )
+
+    def _newest(
+        self,
+        schema: Schema,
+        row: Row,
+        checkpoint: Checkpoint,
+        metadata: dict[str, Any],
+        writes: Sequence[Write],
+    ) -> list[tuple[str, str, Any]]:
+        """Bring a checkpoint and its metadata to the schema's version, and return its pending writes."""
+        version = version_in(metadata)
+        stamps = [stamp_of(from_text(write.path)) for write in writes]
+        if (newest := max(version, *stamps, 0)) > schema.version:
+            raise SchemaTooNew(
+                f"thread {from_text(row.ref.thread)!r} has version {newest} of the state {schema.name}, this worker "
+                f"knows versions up to {schema.version}: run it with the newer code"
+            )
+
+        def dump(name: str, value: Any) -> bytes:
+            return self._dump(f"channel {name!r}, migrated to version {schema.version},", value)
+
+        deltas = metadata.get(_DELTA_COUNTERS) or ()
+        if version < schema.version:
+            migrate(schema, version, checkpoint, deltas, dump)
+            metadata[VERSION_KEY] = schema.version
+        pending = [Pending(at, *self.unpack_write(write)) for at, write in zip(stamps, writes, strict=True)]
+        if all(at == schema.version for at in stamps):
+            return [write[1:] for write in pending]
+        return migrate_writes(schema, checkpoint, pending, deltas, dump)
 
     def unpack_value(self, values: dict[str, Any], channel: str, key: bytes, read: Read) -> None:
         """Add the value of a channel's version to `values`, if it has one."""

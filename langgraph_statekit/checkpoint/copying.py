@@ -156,6 +156,7 @@ async def _copy(
         raise Misuse(f"thread_ids must be a sequence of ids, not one string: pass [{thread_ids!r}]")
     if isinstance(left_out, str):
         raise Misuse(f"without_metadata must be a collection of keys, not one string: pass [{left_out!r}]")
+    src, dst = src.as_stored(), dst.as_stored()
     ids = await src.threads() if thread_ids is None else list(dict.fromkeys(thread_ids))
     written = skipped = 0
     for id in ids:

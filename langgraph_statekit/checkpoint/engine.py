@@ -80,7 +80,7 @@ class Engine:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         token = codec.token(config)
-        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
+        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.holds)
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         await self._store()

@@ -272,6 +272,11 @@ class Frames:
         for key, chain in chains.items():
             self._remember(thread, key, chain)
 
+    def holds(self, thread: str, key: bytes) -> bool:
+        """Say whether this version is the last of its channel that was stored or read; False may also mean unknown."""
+        held = self._chain(thread, key)
+        return held is not None and held.latest.key == key
+
     def reader(
         self, thread: str, frames: Mapping[bytes, Frame], *, remember: bool = False
     ) -> Callable[[bytes], bytes | None]:
