@@ -100,11 +100,11 @@ class _Guarded(Pregel[Any, Any, Any, Any]):
 
     _renamed_nodes: Mapping[str, str]
 
-    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:
         """Check the thread, then stream."""
         yield from super().stream(input, run_sync(self._checked(input, config, False)), **options)
 
-    async def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:
         """Async version of `stream`."""
         config = await self._checked(input, config, True)
         async with aclosing(super().astream(input, config, **options)) as chunks:  # type: ignore[type-var]

@@ -97,12 +97,11 @@ async def _carried(
             was = [f"{each}:{task}" for each in (name, olds.get(name, name))]
             own = [(c, _reissued(v, ns, was, f"{name}:{target}") if c == _INTERRUPT else v) for c, v in own]
         # Apart, since SQL savers replace a special write only in a call without any other.
-        for part in (
+        parts = (
             [write for write in own if write[0] not in WRITES_IDX_MAP],
             [write for write in own if write[0] in WRITES_IDX_MAP],
-        ):
-            if part:
-                found.append((part, target, path))
+        )
+        found += [(part, target, path) for part in parts if part]
     return found
 
 
@@ -112,8 +111,8 @@ def _refuse_deltas(graph: Graph, ns: str, item: CheckpointTuple) -> None:
     for _, channel, _ in item.pending_writes or ():
         if isinstance(own.channels.get(channel), DeltaChannel):
             raise DataError(
-                f"a task of thread {item.config['configurable']['thread_id']!r} wrote the DeltaChannel {channel!r} in a step "
-                "that has not ended: let the graph with the old names finish the step"
+                f"a task wrote the DeltaChannel {channel!r} in a step that has not ended: let the graph with the old "
+                "names finish the step"
             )
 
 

@@ -89,7 +89,10 @@ def renamed_checkpoint(checkpoint: Checkpoint, names: Mapping[str, str], next_ve
             if channel in each:
                 was = each.pop(channel)
                 each[target] = version if was == old else was
-    return {**checkpoint, "channel_values": values, "channel_versions": versions, "versions_seen": seen}, new
+    result: Checkpoint = {**checkpoint, "channel_values": values, "channel_versions": versions, "versions_seen": seen}
+    if (updated := checkpoint.get("updated_channels")) is not None:
+        result["updated_channels"] = sorted(_renamed(channel, None, names)[0] for channel in updated)
+    return result, new
 
 
 def renamed_write(write: PendingWrite, names: Mapping[str, str]) -> PendingWrite:

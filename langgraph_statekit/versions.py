@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_type_hints
 
-from langgraph.channels.delta import DeltaChannel
-
 from langgraph_statekit.errors import DataError, Misuse
 
 VERSION_KEY: Final = "statekit_state_version"
@@ -102,6 +100,8 @@ def schema_of(state: type) -> Schema:
 
 
 def _is_delta(hint: Any) -> bool:
+    from langgraph.channels.delta import DeltaChannel  # brings a large part of LangGraph, which most savers need not
+
     while hasattr(hint, "__origin__"):
         if any(isinstance(each, DeltaChannel) or each is DeltaChannel for each in getattr(hint, "__metadata__", ())):
             return True

@@ -72,7 +72,10 @@ def test_the_history_is_shown_in_the_newest_version_and_kept_in_its_own(store: S
             ({"cents": 100, "log": log}, ("a",)),
             ({"log": []}, ("__start__",)),
         ]
-        assert list(saver.list(config()))[1:] == before
+        after = list(saver.list(config()))[1:]
+        assert [each._replace(pending_writes=[]) for each in after] == [
+            each._replace(pending_writes=[]) for each in before
+        ]
 
 
 @MODES
@@ -81,9 +84,9 @@ def test_each_old_checkpoint_can_be_forked(store: Store, mode: str) -> None:
         interrupted(saver, mode)
         newer = app(saver, Third, mode)
         newer.run(None)
-        for each in newer.history()[1:]:
-            assert newer.run(None, each.config) == {"cents": 201, "log": [{"text": LONG}]}
-            assert newer.state().values == {"cents": 201, "log": [{"text": LONG}]}
+        for each, cents in zip(newer.history()[1:], (201, 102, 102), strict=True):
+            assert newer.run(None, each.config) == {"cents": cents, "log": [{"text": LONG}]}
+            assert newer.state().values == {"cents": cents, "log": [{"text": LONG}]}
         forked = newer.update({"cents": 5}, newer.history()[-2].config, as_node="a")
         assert newer.run(None, forked)["cents"] == 6
 
@@ -170,10 +173,9 @@ def test_an_unchanged_value_is_not_stored_again_and_a_changed_one_once(store: St
         newer.run(None)
         for _ in range(2):
             newer.run({"cents": 1})
-        versions = [each.checkpoint["channel_versions"]["log"] for each in saver.list(config())]
-        assert len(set(versions[:6])) == 1
-        old = [each.checkpoint["channel_versions"]["log"] for each in saver.list(config())][-2]
-        assert versions[0].startswith(old)
+        versions = [each.checkpoint["channel_versions"].get("log") for each in saver.list(config())]
+        assert len(set(versions[:-3])) == 1
+        assert versions[0].startswith(f"{versions[-2]}~")
 
 
 def test_subgraphs_have_versions_of_their_own(store: Store) -> None:
@@ -273,7 +275,7 @@ def test_a_migration_that_fails_or_is_missing_is_named(store: Store) -> None:
     [
         lambda: state_version(0),
         lambda: state_version("2"),  # type: ignore[arg-type]
-        lambda: state_version(3, migrates(from_=1)(dict)),
+        lambda: state_version(3, migrates(from_=1)(lambda s: s)),
         lambda: state_version(2, dict),
         lambda: state_version(3, migrates(from_=2)(lambda s: s), migrates(from_=2)(lambda s: s)),
         lambda: state_version(1, migrates(from_=0)(lambda s: s)),
