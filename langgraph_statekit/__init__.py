@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from langgraph_statekit.events import FailureRate
     from langgraph_statekit.leases import Lease
+    from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
     from langgraph_statekit.versions import migrates, state_version
@@ -55,6 +56,9 @@ _HOMES = {
     "acheck_compat": "compat",
     "guard": "compat",
     "Drift": "compat",
+    "migrate_threads": "migrating",
+    "amigrate_threads": "migrating",
+    "Migrated": "migrating",
     "migrates": "versions",
     "state_version": "versions",
     "CheckpointMissing": "errors",
@@ -79,6 +83,7 @@ __all__ = [
     "FailureRate",
     "Fenced",
     "Lease",
+    "Migrated",
     "Misuse",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
@@ -96,9 +101,11 @@ __all__ = [
     "Unavailable",
     "acheck_compat",
     "acopy_threads",
+    "amigrate_threads",
     "check_compat",
     "copy_threads",
     "guard",
+    "migrate_threads",
     "migrates",
     "open_saver",
     "state_version",

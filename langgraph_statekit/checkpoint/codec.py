@@ -186,7 +186,7 @@ class Codec:
         plains = [
             (
                 frame_key(ns, channel, version),
-                self._dump(f"channel {channel!r}", values[channel]) if channel in values else None,
+                self.dump(f"channel {channel!r}", values[channel]) if channel in values else None,
             )
             for channel, version in new_versions.items()
         ]
@@ -203,7 +203,7 @@ class Codec:
                 [channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions]
             ),
             run_id=None if run_id is None else to_text(run_id),
-            body=seal(ormsgpack.packb((*self._typed("checkpoint", plain), *self._typed("metadata", merged)))),
+            body=self.pack_body(plain, merged),
         )
         return row, plains
 
@@ -226,7 +226,7 @@ class Codec:
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=to_text(channel),
                 path=path,
-                data=seal(self._dump(f"channel {channel!r} (a write of task {task_id})", value)),
+                data=seal(self.dump(f"channel {channel!r} (a write of task {task_id})", value)),
             )
             for position, (channel, value) in enumerate(writes)
         ]
@@ -235,6 +235,11 @@ class Codec:
         """Return the metadata of a row without reading its checkpoint."""
         parts = _parts(row)
         return cast("dict[str, Any]", self._load_typed(parts[2], parts[3]))
+
+    def checkpoint(self, row: Row) -> dict[str, Any]:
+        """Return the checkpoint of a row without its values."""
+        parts = _parts(row)
+        return cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
 
     def unpack(self, row: Row, read: Read, writes: Iterable[Write]) -> CheckpointTuple:
         """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
@@ -281,7 +286,7 @@ class Codec:
             )
 
         def dump(name: str, value: Any) -> bytes:
-            return self._dump(f"channel {name!r}, migrated to version {schema.version},", value)
+            return self.dump(f"channel {name!r}, migrated to version {schema.version},", value)
 
         deltas = metadata.get(_DELTA_COUNTERS) or ()
         if version < schema.version:
@@ -328,7 +333,13 @@ class Codec:
     def _secret(self, key: object) -> bool:
         return str(key).lower().replace("-", "_") in self.secret_keys
 
-    def _dump(self, what: str, value: Any) -> bytes:
+    def pack_body(self, checkpoint: Any, metadata: Any, more: Sequence[bytes] = ()) -> bytes:
+        """Return the body of a row: a checkpoint without values, metadata, and parts that no reader needs."""
+        parts = (*self._typed("checkpoint", checkpoint), *self._typed("metadata", metadata), *more)
+        return seal(ormsgpack.packb(parts))
+
+    def dump(self, what: str, value: Any) -> bytes:
+        """Return the plain bytes of a value; `what` names it in an error."""
         tag, payload = self._typed(what, value)
         mark = tag.encode()
         return b"".join((bytes((len(mark),)), mark, payload))
