@@ -15,8 +15,10 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 
 from langgraph_statekit import SerializableResult
+from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import LONG
+from tests.versions.states import Second
 
 TASK = "00000000-0000-0000-0000-0000000000aa"
 ODD = "order \\ 17: é\0\ud800*?[a]/../{x}"
@@ -164,10 +166,17 @@ def _versioned() -> Iterator[Put]:
     yield Put("versioned", "", identifier(300), None, {"cents": 100}, versions, ("cents",), meta)
 
 
-PUTS = [*_kinds(), *_grown(), *_delta(), *_odd(), *_versioned()]
+def _migrated() -> Iterator[Put]:
+    """A state that a batch migrates and does not commit, with a write of the older version."""
+    meta = {"source": "input", "step": -1, "parents": {}}
+    values, versions = {"euros": 1, "log": ["a"]}, {"euros": version(1), "log": version(2)}
+    yield Put("migrated", "", identifier(400), None, values, versions, ("euros", "log"), meta, ((TASK, "log", ["b"]),))
+
+
+PUTS = [*_kinds(), *_grown(), *_delta(), *_odd(), *_versioned(), *_migrated()]
 """In the order in which they are stored."""
-LABELS = {"before release": identifier(139)}
-"""Of the thread `grown`."""
+CENTS = "7a1b7112adab19a7"
+"""The digest of what a migration made of the value in the thread `migrated`."""
 KEPT = {identifier(number) for number in (130, 139)}
 """What retention leaves of the thread `grown`."""
 
@@ -185,6 +194,9 @@ def fill(saver: StatekitSaver) -> None:
     saver.copy_thread("grown", "copied")
     saver.prune(["grown"])
     saver.unlabel("grown", "middle")
+    newer = saver.with_state(Second)
+    newer.put_writes(at("versioned", id=identifier(300)), [("cents", 5)], TASK, "path")
+    run_sync(newer._sync.rewrite(newer._codec, "migrated", "migrate", None))
     saver.copy_thread("delta", "pruned delta")
     saver.prune(["pruned delta"])
 
@@ -205,6 +217,19 @@ def expected() -> dict[str, list[tuple[Any, ...]]]:
     def moved(thread: str, target: str, keep: Any = lambda id: True) -> list[tuple[Any, ...]]:
         return [(at(target, id=each[1]["id"]), *each[1:]) for each in found[thread] if keep(each[1]["id"])]
 
+    (versioned,) = found["versioned"]
+    found["versioned"] = [(*versioned[:4], [(TASK, "cents", 5)])]
+    (old,) = found["migrated"]
+    cents = f"{version(2)}~{CENTS}"
+    values = {
+        "channel_values": {"cents": 100, "log": ["a"]},
+        "channel_versions": {"log": version(2), "cents": cents},
+        "versions_seen": {
+            "__input__": {"cents": cents},
+            "node": {"euros": version(1), "log": version(2), "cents": cents},
+        },
+    }
+    found["migrated"] = [(old[0], {**old[1], **values}, {**old[2], "statekit_state_version": 2}, *old[3:])]
     found["copied"] = moved("grown", "copied")
     newest, middle = moved("grown", "grown", KEPT.__contains__)
     found["grown"] = [(*newest[:3], identifier(130), newest[4]), (*middle[:3], None, middle[4])]

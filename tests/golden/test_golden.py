@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from langgraph_statekit import SchemaTooNew
 from langgraph_statekit.checkpoint.exact import lost
+from langgraph_statekit.checkpoint.run import run_sync
 from tests.golden.content import HISTORY, PUTS, at, expected, fill, identifier, read
 from tests.golden.kit import GOLDEN, KINDS, load
 from tests.stores_under_test import Store
+from tests.versions.states import Second
 
 FORMATS = sorted(int(path.name.removeprefix("format_")) for path in GOLDEN.glob("format_*"))
 
@@ -33,9 +36,17 @@ def test_a_golden_store_is_read_exactly_and_goes_on(durable_store: Store, durabl
     load(durable_store, GOLDEN / f"format_{version}" / KINDS[durable_name], version)
     check(durable_store)
     with durable_store.open() as saver:
+        with pytest.raises(SchemaTooNew, match="version 3"):
+            saver.with_state(Second).get_tuple(at("versioned"))
+        newer = saver.with_state(Second)
+        assert run_sync(newer._sync.rewrite(newer._codec, "migrated", "revert", None)) == 1
+        before = next(each for each in PUTS if each.thread == "migrated")
+        item = saver.get_tuple(at("migrated"))
+        assert item is not None
+        assert (item.checkpoint, item.metadata) == (before.checkpoint, before.metadata)
         saver.prune(["copied"])
         saver.delete_thread("kinds")
-        last = PUTS[-1]
+        last = next(each for each in PUTS if each.thread == "versioned")
         below = {**last.checkpoint, "id": identifier(301)}
         saver.put(last.config, below, last.metadata, {})  # type: ignore[arg-type]
         head = saver.get_tuple(at("versioned"))

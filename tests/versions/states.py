@@ -55,7 +55,7 @@ def chain(state: Any, key: str, *, failing: bool = False) -> StateGraph[Any]:
     return graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", END)
 
 
-def question(state: Any, entry: Any, ran: list[str] | None = None) -> StateGraph[Any]:
+def question(state: Any, entry: Any, ran: list[str] | None = None, name: str = "ask") -> StateGraph[Any]:
     """Return a question to a human beside a node that finishes and logs an entry, then a last node."""
     graph = StateGraph(state)
 
@@ -64,8 +64,8 @@ def question(state: Any, entry: Any, ran: list[str] | None = None) -> StateGraph
             ran.append("side")
         return {"log": [entry]}
 
-    graph.add_node("ask", lambda _: {"log": [interrupt("approve?")]})
+    graph.add_node(name, lambda _: {"log": [interrupt("approve?")]})
     graph.add_node("side", side)
     graph.add_node("last", lambda _: {"log": ["last"]})
-    graph.add_edge(START, "ask").add_edge(START, "side")
-    return graph.add_edge(["ask", "side"], "last").add_edge("last", END)
+    graph.add_edge(START, name).add_edge(START, "side")
+    return graph.add_edge([name, "side"], "last").add_edge("last", END)

@@ -14,10 +14,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit import Drift, Misuse, TopologyDrift, acheck_compat, check_compat, guard
+from langgraph_statekit import DataError, Drift, Misuse, TopologyDrift, acheck_compat, check_compat, guard
 from tests.faces import config
 from tests.stores_under_test import Store
 from tests.versions.app import App
+from tests.versions.states import First, Second, question
 
 MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
@@ -165,6 +166,29 @@ def test_a_node_that_is_gone_inside_a_subgraph_is_found(store: Store, mode: str)
             App(guard(graph), mode).run(Command(resume="yes"))
         app = App(guard(graph, rename_nodes={"ask": "confirm"}), mode)
         assert app.run(Command(resume="yes"))["log"] == ["in", "in", "x", "yes", "after"]
+
+
+@MODES
+def test_a_subgraph_that_asks_is_not_renamed(store: Store, mode: str) -> None:
+    def build(name: str) -> Any:
+        graph = StateGraph(Log).add_node(name, asking("ask").compile())
+        return graph.add_edge(START, name).add_edge(name, END).compile(checkpointer=saver)
+
+    with store.open() as saver:
+        App(build("inner"), mode).run({"log": ["in"]})
+        before = list(saver.list(config()))
+        with pytest.raises(DataError, match="a subgraph asks"):
+            App(guard(build("outer"), rename_nodes={"inner": "outer"}), mode).run(Command(resume="yes"))
+        assert list(saver.list(config())) == before
+
+
+@MODES
+def test_a_node_is_renamed_in_a_thread_of_an_older_state_version(store: Store, mode: str) -> None:
+    with store.open() as saver:
+        App(question(First, "old").compile(checkpointer=saver), mode).run({"euros": 1})
+        graph = question(Second, "new", name="confirm").compile(checkpointer=saver.with_state(Second))
+        done = App(guard(graph, rename_nodes={"ask": "confirm"}), mode).run(Command(resume="yes"))
+        assert done == {"cents": 100, "log": ["yes", "old", "last"]}
 
 
 @MODES

@@ -6,10 +6,11 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
-from langgraph_statekit import DataError, Misuse, SchemaTooNew, migrates, state_version
+from langgraph_statekit import DataError, Misuse, SchemaTooNew, copy_threads, migrates, open_saver, state_version
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.versions import VERSION_KEY
 from tests.faces import LONG, config
@@ -176,6 +177,31 @@ def test_an_unchanged_value_is_not_stored_again_and_a_changed_one_once(store: St
         versions = [each.checkpoint["channel_versions"].get("log") for each in saver.list(config())]
         assert len(set(versions[:-3])) == 1
         assert versions[0].startswith(f"{versions[-2]}~")
+
+
+def test_a_saver_with_hooks_migrates_too(store: Store) -> None:
+    with store.open(hooks=[lambda event: None]) as saver:
+        interrupted(saver, "sync")
+        assert app(saver, Third, "sync").run(None)["cents"] == 201
+        assert saver.with_state(Third).get_tuple(config()).metadata[VERSION_KEY] == 3  # type: ignore[union-attr]
+        with pytest.raises(SchemaTooNew):
+            saver.with_state(Second).get_tuple(config())
+
+
+def test_a_copy_keeps_versions_as_they_are(store: Store) -> None:
+    with store.open() as saver, open_saver("memory://") as back:
+        interrupted(saver, "sync")
+        middle = App(question(Second, "middle").compile(checkpointer=saver.with_state(Second)), "sync")
+        middle.run({"cents": 1}, config("u"))
+        between = InMemorySaver()
+        copy_threads(saver.with_state(Third), between)
+        copy_threads(between, back.with_state(Third))
+        assert [each for each in back.list(None) if each.metadata.get(VERSION_KEY) == 2]
+        assert app(back, Third, "sync").run(None) == {"cents": 201, "log": [{"text": LONG}]}
+        newer = App(question(Third, {"text": "new"}).compile(checkpointer=back.with_state(Third)), "sync")
+        assert set(newer.state(config("u")).next) == {"ask", "side"}  # the writes kept the version of who made them
+        again = App(question(Second, "new").compile(checkpointer=back.with_state(Second)), "sync")
+        assert again.state(config("u")).next == ("ask",)
 
 
 def test_subgraphs_have_versions_of_their_own(store: Store) -> None:
