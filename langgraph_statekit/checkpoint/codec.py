@@ -26,7 +26,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
-from langgraph_statekit.checkpoint.migrations import Pending, migrate, migrate_writes, stamp_of, stamped, unstored
+from langgraph_statekit.checkpoint.migrations import Pending, migrate, migrate_writes, stamp_of, stamped, with_migrated
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
 from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
 from langgraph_statekit.versions import VERSION_KEY, Schema, path_of, version_in
@@ -167,20 +167,20 @@ class Codec:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-        held: Callable[[str, bytes], bool] = lambda thread, key: False,
+        settled: Callable[[tuple[Ref, int]], Any] = lambda parent: False,
     ) -> tuple[Row, list[tuple[bytes, bytes | None]]]:
         """Return the row of a checkpoint, and key and plain value of each new version, all serialized now.
 
-        None in place of a plain value says that the version has none. Values that a migration changed are new until
-        `held` says that their frame key of the thread is stored.
+        None in place of a plain value says that the version has none. Values that a migration changed count as new,
+        unless `settled` says that they were stored with the parent.
 
         Raises:
             DataError: A value cannot be stored; the message names the channel.
         """
         thread, ns, parent = ref_of(config)
         schema = self.schema(ns)
-        if schema is not None:
-            new_versions = unstored(checkpoint, new_versions, lambda name, at: held(thread, frame_key(ns, name, at)))
+        if schema is not None and not settled((Ref(thread, ns, parent or ""), schema.version)):
+            new_versions = with_migrated(checkpoint, new_versions)
         plain = dict(checkpoint)
         values = cast("dict[str, Any]", plain.pop("channel_values"))
         plains = [

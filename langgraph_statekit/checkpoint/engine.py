@@ -84,9 +84,11 @@ class Engine:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         token = codec.token(config)
-        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.holds)
+        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
         thread = row.ref.thread
         await self._save_row(row, plains, clock_us(checkpoint["id"]), token)
+        if (schema := codec.schema(row.ref.ns)) is not None:
+            self._frames.settled.put((row.ref, schema.version), True, 0)
         if self.retention is not None and self.pacing.due(thread):
             await self._retain(thread, self.retention)
         return config_of(row.ref)

@@ -157,20 +157,8 @@ def _concerns(schema: Schema, checkpoint: Checkpoint, write: Pending, dump: Dump
     return after.keys() != {name} or dump(name, after[name]) != before
 
 
-def unstored(
-    checkpoint: Checkpoint, new_versions: Mapping[str, Any], held: Callable[[str, Any], bool]
-) -> dict[str, Any]:
-    """Return the channels whose values a save must store: the new ones, and those that a migration changed.
-
-    Args:
-        checkpoint: The one to save.
-        new_versions: What LangGraph lists as new.
-        held: Says that a version of a channel is known to be stored.
-    """
+def with_migrated(checkpoint: Checkpoint, new_versions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the channels that a save must store: what LangGraph lists as new, and what a migration changed."""
     values = checkpoint["channel_values"]
-    marked = {
-        name: version
-        for name, version in checkpoint["channel_versions"].items()
-        if name not in new_versions and name in values and is_marked(version) and not held(name, version)
-    }
-    return {**new_versions, **marked}
+    marked = {name: at for name, at in checkpoint["channel_versions"].items() if name in values and is_marked(at)}
+    return {**marked, **new_versions}

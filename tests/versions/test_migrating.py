@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
+from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
 from langgraph_statekit import (
@@ -106,6 +107,47 @@ def test_a_revert_without_a_removal_shows_no_difference(store: Store, batch: Bat
             question(First, "old").compile(checkpointer=saver.with_state(First)).invoke(Command(resume="y"), config())
         )
         assert done["log"][-4:] == ["ask", "y", "old", "last"]
+
+
+class Note(TypedDict, total=False):
+    note: str
+
+
+@migrates(from_=1)
+def _renamed(state: dict[str, Any]) -> dict[str, Any]:
+    return {"text": state["note"]} if "note" in state else state
+
+
+@state_version(2, _renamed)
+class Text(TypedDict, total=False):
+    text: str
+    turn: int
+
+
+def test_a_thread_that_was_reverted_or_restored_is_stored_whole_by_the_same_saver(store: Store) -> None:
+    with store.open() as saver:
+        graph = StateGraph(Note).add_node("a", lambda _: {}).add_edge(START, "a").add_edge("a", END)
+        graph.compile(checkpointer=saver).invoke({"note": LONG}, config())
+        saver.copy_thread("t", "backup")
+        newer = saver.with_state(Text)
+        graph = StateGraph(Text).add_node("a", lambda state: {"turn": state["turn"] + 1})
+        newest = graph.add_edge(START, "a").add_edge("a", END).compile(checkpointer=newer)
+
+        def go_on() -> None:
+            for turn in range(3):
+                newest.invoke({"turn": turn}, config())
+            with store.open() as other:
+                assert newest.copy({"checkpointer": other}).get_state(config()).values == {"text": LONG, "turn": 3}
+            versions = {each.checkpoint["channel_versions"].get("text") for each in stored(saver)} - {None}
+            assert len(versions) == 1
+
+        migrate_threads(newer)
+        assert newest.get_state(config()).values == {"text": LONG}
+        migrate_threads(newer, step="revert")
+        go_on()
+        saver.delete_thread("t")
+        saver.copy_thread("backup", "t")
+        go_on()
 
 
 def test_a_thread_that_went_on_is_not_reverted(store: Store, batch: Batch) -> None:
