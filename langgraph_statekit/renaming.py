@@ -73,8 +73,9 @@ async def _carried(
     ns = item.config["configurable"].get("checkpoint_ns", "")
     _refuse_deltas(graph, ns, item)
     scratch = InMemorySaver(serde=side.saver.serde)
-    scratch.put(fork, checkpoint, metadata, checkpoint["channel_versions"])
-    scratch.put(fork, item.checkpoint, item.metadata, item.checkpoint["channel_versions"])
+    root: RunnableConfig = {"configurable": {**fork["configurable"], "checkpoint_id": None}}
+    scratch.put(root, checkpoint, metadata, checkpoint["channel_versions"])
+    scratch.put(root, item.checkpoint, item.metadata, item.checkpoint["channel_versions"])
     reader = graph.copy({"checkpointer": scratch})
     before = {each.path: each for each in reader.get_state(item.config).tasks}
     after = {each.path: each for each in reader.get_state(fork).tasks}

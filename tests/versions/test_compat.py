@@ -16,6 +16,7 @@ from langgraph.types import Command, Send, interrupt
 
 from langgraph_statekit import DataError, Drift, Misuse, TopologyDrift, acheck_compat, check_compat, guard
 from tests.faces import config
+from tests.graphs.builders import DeltaLog
 from tests.stores_under_test import Store
 from tests.versions.app import App
 from tests.versions.states import First, Second, question
@@ -166,6 +167,41 @@ def test_a_node_that_is_gone_inside_a_subgraph_is_found(store: Store, mode: str)
             App(guard(graph), mode).run(Command(resume="yes"))
         app = App(guard(graph, rename_nodes={"ask": "confirm"}), mode)
         assert app.run(Command(resume="yes"))["log"] == ["in", "in", "x", "yes", "after"]
+
+
+@MODES
+def test_a_subgraph_with_a_history_of_its_own_is_checked(store: Store, mode: str) -> None:
+    def build(name: str) -> Any:
+        inner = chain("x", name, last=lambda _: {"log": [interrupt("ok?")]}).compile(checkpointer=True)
+        return StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=saver)
+
+    with store.open() as saver:
+        App(build("ask"), mode).run({"log": ["in"]})
+        assert checked(mode, build("confirm"), saver) == [Drift("t", "inner", missing_nodes=("ask",))]
+        app = App(guard(build("confirm"), rename_nodes={"ask": "confirm"}), mode)
+        assert app.run(Command(resume="yes"))["log"] == ["in", "in", "x", "yes"]
+
+
+@MODES
+def test_a_step_that_wrote_a_delta_channel_is_not_forked(store: Store, mode: str) -> None:
+    with store.open() as saver:
+        App(question(DeltaLog, "side").compile(checkpointer=saver), mode).run({"log": ["in"]})
+        before = list(saver.list(config()))
+        graph = question(DeltaLog, "side", name="confirm").compile(checkpointer=saver)
+        with pytest.raises(DataError, match="DeltaChannel 'log'"):
+            App(guard(graph, rename_nodes={"ask": "confirm"}), mode).run(Command(resume="yes"))
+        assert list(saver.list(config())) == before
+
+
+@MODES
+def test_a_delta_channel_outlives_a_rename(store: Store, mode: str) -> None:
+    with store.open() as saver:
+        App(chain("a", "b", state=DeltaLog).compile(checkpointer=saver), mode).run({"log": ["first"]})
+        with pytest.raises(ConnectionError):
+            App(chain("a", "b", last=_fails, state=DeltaLog).compile(checkpointer=saver), mode).run({"log": ["in"]})
+        app = App(guard(chain("a", "b2", state=DeltaLog).compile(checkpointer=saver), rename_nodes={"b": "b2"}), mode)
+        assert app.run(None)["log"] == ["first", "a", "b", "in", "a", "b2"]
+        assert app.state().values["log"] == ["first", "a", "b", "in", "a", "b2"]
 
 
 @MODES

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from langgraph_statekit import DataError, Misuse, SchemaTooNew, copy_threads, migrates, open_saver, state_version
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -153,8 +153,6 @@ def test_an_update_that_waits_is_migrated(store: Store, mode: str) -> None:
             graph = StateGraph(state)
 
             def ask(_: Any) -> Any:
-                from langgraph.types import interrupt
-
                 return {"log": [interrupt("one?"), interrupt("two?")]}
 
             graph.add_node("ask", ask).add_edge(START, "ask").add_edge("ask", END)
@@ -257,6 +255,37 @@ def test_a_delta_channel_goes_on_across_versions(store: Store, mode: str, durabi
 @migrates(from_=1)
 def _sets_log(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "log": []}
+
+
+class Counted(DeltaLog, total=False):
+    n: int
+
+
+@migrates(from_=1)
+def _n_as_text(state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "n": str(state["n"])} if "n" in state else state
+
+
+@state_version(2, _n_as_text)
+class CountedAsText(DeltaLog, total=False):
+    n: str
+
+
+def test_a_task_that_wrote_a_delta_channel_is_not_run_again(store: Store) -> None:
+    with store.open() as saver:
+
+        def build(state: type, n: Any) -> Any:
+            graph = StateGraph(state)
+            graph.add_node("ask", lambda _: {"log": [interrupt("ok?")]})
+            graph.add_node("side", lambda _: {"log": ["side"], "n": n})
+            graph.add_edge(START, "ask").add_edge(START, "side")
+            return graph.compile(checkpointer=saver.with_state(state))
+
+        build(Counted, 1).invoke({"log": ["in"]}, config())
+        with pytest.raises(DataError, match="wrote the DeltaChannel 'log'"):
+            build(CountedAsText, "1").invoke(Command(resume="yes"), config())
+        build(Counted, 1).invoke(Command(resume="yes"), config())  # an older worker finishes the step
+        assert build(CountedAsText, "1").get_state(config()).values == {"log": ["in", "yes", "side"], "n": "1"}
 
 
 @state_version(2, _sets_log)
