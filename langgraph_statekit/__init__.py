@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.retention_policy import Retention
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
+    from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
     from langgraph_statekit.errors import (
         CheckpointMissing,
         Conflict,
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
         Misuse,
         SchemaTooNew,
         StatekitError,
+        TopologyDrift,
         Unavailable,
     )
     from langgraph_statekit.events import FailureRate
     from langgraph_statekit.leases import Lease
+    from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.versions import migrates, state_version
 
 _HOMES = {
     "open_saver": "checkpoint.opening",
@@ -48,6 +52,15 @@ _HOMES = {
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
+    "check_compat": "compat",
+    "acheck_compat": "compat",
+    "guard": "compat",
+    "Drift": "compat",
+    "migrate_threads": "migrating",
+    "amigrate_threads": "migrating",
+    "Migrated": "migrating",
+    "migrates": "versions",
+    "state_version": "versions",
     "CheckpointMissing": "errors",
     "Conflict": "errors",
     "Corrupt": "errors",
@@ -56,6 +69,7 @@ _HOMES = {
     "Misuse": "errors",
     "SchemaTooNew": "errors",
     "StatekitError": "errors",
+    "TopologyDrift": "errors",
     "Unavailable": "errors",
 }
 
@@ -65,9 +79,11 @@ __all__ = [
     "Copied",
     "Corrupt",
     "DataError",
+    "Drift",
     "FailureRate",
     "Fenced",
     "Lease",
+    "Migrated",
     "Misuse",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
@@ -81,10 +97,18 @@ __all__ = [
     "StatekitError",
     "StatekitSaver",
     "StatekitSerializer",
+    "TopologyDrift",
     "Unavailable",
+    "acheck_compat",
     "acopy_threads",
+    "amigrate_threads",
+    "check_compat",
     "copy_threads",
+    "guard",
+    "migrate_threads",
+    "migrates",
     "open_saver",
+    "state_version",
 ]
 
 

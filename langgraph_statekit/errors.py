@@ -4,6 +4,7 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
 │   ├── Corrupt                      checksum or envelope wrong
@@ -39,6 +40,10 @@ class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
 
 
+class TopologyDrift(StatekitError):
+    """A thread waits for a node that the graph does not have; resuming it would end it without a word."""
+
+
 class CheckpointMissing(StatekitError, LookupError):
     """The checkpoint was asked for by id and is not stored."""
 
@@ -52,7 +57,7 @@ class Corrupt(DataError):
 
 
 class SchemaTooNew(DataError):
-    """Stored bytes were written by a later release; upgrade this one."""
+    """Stored bytes were written by a later release, or a state by a worker with a later version; upgrade this one."""
 
 
 class Misuse(StatekitError, ValueError):

@@ -26,8 +26,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY, token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
+from langgraph_statekit.checkpoint.migrations import Pending, migrate, migrate_writes, stamp_of, stamped, with_migrated
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, from_text, to_text
-from langgraph_statekit.errors import Corrupt, DataError, Misuse
+from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
+from langgraph_statekit.versions import VERSION_KEY, Schema, path_of, version_in
 
 Read = Callable[[bytes], bytes | None]
 """Gives the plain value of a frame key, None if it has none."""
@@ -128,12 +130,24 @@ def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
 
 
 class Codec:
-    """Packs and unpacks with one serializer; holds no state of its own."""
+    """Packs and unpacks with one serializer and the state schemas of one graph; holds no state of its own."""
 
-    def __init__(self, serde: SerializerProtocol, secret_keys: Collection[str], *, require_lease: bool = False) -> None:
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        secret_keys: Collection[str],
+        *,
+        require_lease: bool = False,
+        schemas: Mapping[str, Schema] | None = None,
+    ) -> None:
         self.serde = serde
         self.secret_keys = secret_keys
         self.require_lease = require_lease
+        self.schemas = schemas or {}
+
+    def schema(self, ns: str) -> Schema | None:
+        """Return the schema of a namespace (as storage text); None: its states have no versions."""
+        return self.schemas.get(path_of(from_text(ns))) if self.schemas else None
 
     def token(self, config: RunnableConfig) -> int | None:
         """Return the token of the lease under which a config saves.
@@ -152,25 +166,32 @@ class Codec:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        settled: Callable[[tuple[Ref, int]], Any] = lambda parent: False,
     ) -> tuple[Row, list[tuple[bytes, bytes | None]]]:
         """Return the row of a checkpoint, and key and plain value of each new version, all serialized now.
 
-        None in place of a plain value says that the version has none.
+        None in place of a plain value says that the version has none. Values that a migration changed count as new,
+        unless `settled` says that they were stored with the parent.
 
         Raises:
             DataError: A value cannot be stored; the message names the channel.
         """
         thread, ns, parent = ref_of(config)
+        schema = self.schema(ns)
+        if schema is not None and not settled((Ref(thread, ns, parent or ""), schema.version)):
+            new_versions = with_migrated(checkpoint, new_versions)
         plain = dict(checkpoint)
         values = cast("dict[str, Any]", plain.pop("channel_values"))
         plains = [
             (
                 frame_key(ns, channel, version),
-                self._dump(f"channel {channel!r}", values[channel]) if channel in values else None,
+                self.dump(f"channel {channel!r}", values[channel]) if channel in values else None,
             )
             for channel, version in new_versions.items()
         ]
         merged = self._metadata(config, metadata)
+        if schema is not None and schema.version > 1 and VERSION_KEY not in metadata:
+            merged[VERSION_KEY] = schema.version
         versions = checkpoint["channel_versions"]
         run_id = merged.get("run_id")
         row = Row(
@@ -181,7 +202,7 @@ class Codec:
                 [channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions]
             ),
             run_id=None if run_id is None else to_text(run_id),
-            body=seal(ormsgpack.packb((*self._typed("checkpoint", plain), *self._typed("metadata", merged)))),
+            body=self.pack_body(plain, merged),
         )
         return row, plains
 
@@ -196,13 +217,15 @@ class Codec:
         thread, ns, id = ref_of(config)
         if id is None:
             raise Misuse("put_writes needs the checkpoint's id in configurable['checkpoint_id']")
+        schema = self.schema(ns)
+        path = to_text(task_path if schema is None else stamped(task_path, schema.version))
         return Ref(thread, ns, id), [
             Write(
                 task=to_text(task_id),
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=to_text(channel),
-                path=to_text(task_path),
-                data=seal(self._dump(f"channel {channel!r} (a write of task {task_id})", value)),
+                path=path,
+                data=seal(self.dump(f"channel {channel!r} (a write of task {task_id})", value)),
             )
             for position, (channel, value) in enumerate(writes)
         ]
@@ -212,10 +235,18 @@ class Codec:
         parts = _parts(row)
         return cast("dict[str, Any]", self._load_typed(parts[2], parts[3]))
 
+    def checkpoint(self, row: Row) -> dict[str, Any]:
+        """Return the checkpoint of a row without its values."""
+        parts = _parts(row)
+        return cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
+
     def unpack(self, row: Row, read: Read, writes: Iterable[Write], token: int | None = None) -> CheckpointTuple:
         """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
 
-        Its configs carry the token.
+        Its configs carry the token. A state of an older version is migrated.
+
+        Raises:
+            SchemaTooNew: A worker with a later version of the state wrote it.
         """
         parts = _parts(row)
         plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
@@ -223,13 +254,47 @@ class Codec:
         for channel, version in plain["channel_versions"].items():
             self.unpack_value(values, channel, frame_key(row.ref.ns, channel, version), read)
         plain["channel_values"] = values
+        checkpoint = cast(Checkpoint, plain)
+        metadata = self._load_typed(parts[2], parts[3])
+        schema = self.schema(row.ref.ns)
         return CheckpointTuple(
             config=config_of(row.ref, token),
-            checkpoint=cast(Checkpoint, plain),
-            metadata=cast(CheckpointMetadata, self._load_typed(parts[2], parts[3])),
+            checkpoint=checkpoint,
+            metadata=cast(CheckpointMetadata, metadata),
             parent_config=None if row.parent is None else config_of(row.ref._replace(id=row.parent), token),
-            pending_writes=[self.unpack_write(write) for write in in_order(writes)],
+            pending_writes=[self.unpack_write(write) for write in in_order(writes)]
+            if schema is None
+            else self._newest(schema, row, checkpoint, metadata, in_order(writes)),
         )
+
+    def _newest(
+        self,
+        schema: Schema,
+        row: Row,
+        checkpoint: Checkpoint,
+        metadata: dict[str, Any],
+        writes: Sequence[Write],
+    ) -> list[tuple[str, str, Any]]:
+        """Bring a checkpoint and its metadata to the schema's version, and return its pending writes."""
+        version = version_in(metadata)
+        stamps = [stamp_of(from_text(write.path)) for write in writes]
+        if (newest := max(version, *stamps, 0)) > schema.version:
+            raise SchemaTooNew(
+                f"thread {from_text(row.ref.thread)!r} has version {newest} of the state {schema.name}, this worker "
+                f"knows versions up to {schema.version}: run it with the newer code"
+            )
+
+        def dump(name: str, value: Any) -> bytes:
+            return self.dump(f"channel {name!r}, migrated to version {schema.version},", value)
+
+        deltas = metadata.get(_DELTA_COUNTERS) or ()
+        if version < schema.version:
+            migrate(schema, version, checkpoint, deltas, dump)
+            metadata[VERSION_KEY] = schema.version
+        pending = [Pending(at, *self.unpack_write(write)) for at, write in zip(stamps, writes, strict=True)]
+        if all(at == schema.version for at in stamps):
+            return [write[1:] for write in pending]
+        return migrate_writes(schema, checkpoint, pending, deltas, dump)
 
     def unpack_value(self, values: dict[str, Any], channel: str, key: bytes, read: Read) -> None:
         """Add the value of a channel's version to `values`, if it has one."""
@@ -267,7 +332,13 @@ class Codec:
     def _secret(self, key: object) -> bool:
         return str(key).lower().replace("-", "_") in self.secret_keys
 
-    def _dump(self, what: str, value: Any) -> bytes:
+    def pack_body(self, checkpoint: Any, metadata: Any, more: Sequence[bytes] = ()) -> bytes:
+        """Return the body of a row: a checkpoint without values, metadata, and parts that no reader needs."""
+        parts = (*self._typed("checkpoint", checkpoint), *self._typed("metadata", metadata), *more)
+        return seal(ormsgpack.packb(parts))
+
+    def dump(self, what: str, value: Any) -> bytes:
+        """Return the plain bytes of a value; `what` names it in an error."""
         tag, payload = self._typed(what, value)
         mark = tag.encode()
         return b"".join((bytes((len(mark),)), mark, payload))

@@ -160,6 +160,7 @@ async def _copy(
         raise Misuse(f"without_metadata must be a collection of keys, not one string: pass [{left_out!r}]")
     if isinstance(dst.saver, Lifecycle) and (dst.saver.retention or dst.saver.require_lease):
         raise Misuse("open the target of a copy without retention and require_lease, which would stand in its way")
+    src, dst = src.as_stored(), dst.as_stored()
     ids = await src.threads() if thread_ids is None else list(dict.fromkeys(thread_ids))
     threads = written = skipped = 0
     for id in ids:

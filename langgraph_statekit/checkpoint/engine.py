@@ -27,17 +27,21 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.records import (
     Change,
+    Frame,
     Outline,
     Query,
     Ref,
+    Row,
     Save,
     SaveRow,
     SaveWrites,
+    Write,
     from_text,
     to_text,
 )
-from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_latest, walk, without_runs
+from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_latest, keep_only, walk, without_runs
 from langgraph_statekit.checkpoint.retention_policy import Retention
+from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, rewritten
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
 
@@ -80,18 +84,69 @@ class Engine:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         token = codec.token(config)
-        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
+        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
+        thread = row.ref.thread
+        await self._save_row(row, plains, clock_us(checkpoint["id"]), token)
+        if (schema := codec.schema(row.ref.ns)) is not None:
+            self._frames.settled.put((row.ref, schema.version), True, 0)
+        if self.retention is not None and self.pacing.due(thread):
+            await self._retain(thread, self.retention)
+        return config_of(row.ref, token)
+
+    async def _save_row(
+        self, row: Row, plains: Sequence[tuple[bytes, bytes | None]], at: int, token: int | None
+    ) -> None:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         await self._store()
-        at = clock_us(checkpoint["id"])
         if not await self._save(SaveRow(row, frames, at, token)):
             frames, chains = self._frames.pack(thread, plains, whole=True)
             await self._save(SaveRow(row, frames, at, token))
         self._frames.remember(thread, chains)
-        if self.retention is not None and self.pacing.due(thread):
-            await self._retain(thread, self.retention)
-        return config_of(row.ref, token)
+
+    async def rewrite(self, codec: Codec, thread_id: str, step: Step, token: int | None) -> int:
+        """Migrate, revert or commit the states of a thread, and return how many checkpoints changed.
+
+        Each changes in one step, and none if one of them cannot.
+        """
+        store, thread = await self._store(), to_text(thread_id)
+        if step == "revert":
+            stored = [(row, writes[row.ref]) async for page, _, writes in self._pages(store, thread) for row in page]
+            require_revertible(codec, stored)
+        elif step == "migrate":
+            async for page, frames, _ in self._pages(store, thread):
+                for row in page:
+                    rewritten(codec, step, row, self._frames.reader(thread, frames))
+        places: dict[Ref, int] = {}
+        async for page, frames, _ in self._pages(store, thread):
+            read = self._frames.reader(thread, frames)
+            for row in page:
+                found = rewritten(codec, step, row, read)
+                if found is not None:
+                    places[row.ref] = row.seq
+                    await self._save_row(*found, 0, token)
+
+        def tidy(outline: Outline) -> Change:
+            # A row that somebody removed before it was saved came back in another place.
+            return keep_only(
+                outline,
+                {row.ref for row in outline.rows if not row.hidden and places.get(row.ref, row.seq) == row.seq},
+            )
+
+        if places:
+            await self._change(thread, tidy)
+        return len(places)
+
+    async def _pages(
+        self, store: Backend, thread: str
+    ) -> AsyncIterator[tuple[Sequence[Row], Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]]:
+        below = None
+        while rows := await self._io(store.rows, Query(thread, below_seq=below, limit=PAGE_ROWS)):
+            below = rows[-1].seq
+            frames, writes = await self._io(
+                store.fill, thread, {key for row in rows for key in row.keys}, [row.ref for row in rows]
+            )
+            yield [row for row in rows if row.ref in writes], frames, writes
 
     async def _retain(self, thread: str, retention: Retention) -> None:
         try:

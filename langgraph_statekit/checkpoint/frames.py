@@ -21,7 +21,7 @@ from typing import Final
 from zlib import crc32
 
 from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame
+from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
@@ -42,6 +42,7 @@ _BODY: Final = _CHAIN + 9
 _COMPRESS_FROM_BYTES: Final = 128
 _LEVEL: Final = 1
 _MAX_MISSES: Final = 2
+_SETTLED_BYTES: Final = 1 << 20
 _CONTEXT_BYTES: Final = 16384
 """How much of the base's end helps to compress a delta's insertions."""
 
@@ -246,6 +247,8 @@ class Frames:
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._chains = Cache[tuple[str, bytes], Chain](max_bytes)
+        self.settled = Cache[tuple[Ref, int], bool](_SETTLED_BYTES)
+        """Checkpoints that were saved here under a state version, and so with all values that a migration changed."""
 
     def pack(
         self, thread: str, plains: Sequence[tuple[bytes, bytes | None]], *, whole: bool = False
@@ -263,7 +266,9 @@ class Frames:
             if plain is None:
                 frames.append(Frame(key, None))
             else:
-                frame, chains[key] = encode(key, plain, None if whole else self._chain(thread, key))
+                chain = None if whole else self._chain(thread, key)
+                again = chain is not None and chain.latest.key == key  # nothing builds on itself
+                frame, chains[key] = encode(key, plain, None if again else chain)
                 frames.append(frame)
         return frames, chains
 

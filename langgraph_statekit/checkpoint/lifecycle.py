@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,7 @@ from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hook, Hooks, LeaseLost
 from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
+from langgraph_statekit.versions import Schema, schemas_of
 
 
 class Lifecycle(BaseCheckpointSaver[str]):
@@ -79,9 +81,29 @@ class Lifecycle(BaseCheckpointSaver[str]):
 
         self._keeper = Keeper(backend.spare, aside, lost)
 
+        self._schemas: Mapping[str, Schema] = {}
+
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde, self._secret_keys, require_lease=self.require_lease)
+        return Codec(self.serde, self._secret_keys, require_lease=self.require_lease, schemas=self._schemas)
+
+    def with_state(self, state: type | Mapping[str, type] | None) -> Self:
+        """Return this saver with the state schema of a graph: it migrates older states when it reads them.
+
+        Both share connections and leases. What is migrated is stored with the next checkpoint of the thread; older
+        checkpoints stay as they are. Give every worker the schema before its first new version, so that older workers
+        are refused what newer ones wrote. A saver without one reads and stores all as it is.
+
+        Args:
+            state: The class with `@state_version`; for subgraphs with versions of their own a mapping of paths to
+                classes: `{"": State, "research": Research}`, `"outer|inner"` for an inner one. None: no schema.
+
+        Raises:
+            Misuse: It is no class with annotated keys.
+        """
+        clone = copy.copy(self)
+        clone._schemas = schemas_of(state)
+        return clone
 
     def setup(self) -> None:
         """Create what the store needs; runs by itself on first use and may be repeated by any number of workers.

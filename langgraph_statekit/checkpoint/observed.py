@@ -239,7 +239,7 @@ class _Measuring(Codec):
     """A codec that adds up the serialized bytes of one operation."""
 
     def __init__(self, codec: Codec, operation: _Operation) -> None:
-        super().__init__(codec.serde, codec.secret_keys, require_lease=codec.require_lease)
+        super().__init__(codec.serde, codec.secret_keys, require_lease=codec.require_lease, schemas=codec.schemas)
         self._operation = operation
 
     def _typed(self, what: str, value: Any) -> tuple[str, bytes]:

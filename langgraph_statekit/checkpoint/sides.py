@@ -31,6 +31,10 @@ class Side:
     saver: AnySaver
     is_async: bool
 
+    def as_stored(self) -> Side:
+        """Return the saver without a state schema: states of every version as they are."""
+        return Side(self.saver.with_state(None), self.is_async) if isinstance(self.saver, StatekitSaver) else self
+
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Return what the method of this name returns, or its async version."""
         if self.is_async:

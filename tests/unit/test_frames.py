@@ -194,3 +194,12 @@ def test_the_cache_stays_within_its_bytes() -> None:
         assert packed[0].base is None
     assert cache._chains._bytes <= 10_000
     assert len(cache._chains._items) == 3
+
+
+def test_a_version_that_is_stored_again_does_not_build_on_itself() -> None:
+    frames = Frames()
+    key, plain = b"channel_version_", os.urandom(2000)
+    (first,), chains = frames.pack("t", [(key, plain)])
+    frames.remember("t", chains)
+    (again,), _ = frames.pack("t", [(key, plain)])
+    assert again == first
