@@ -80,15 +80,16 @@ class Engine:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         token = codec.token(config)
-        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
-        thread = row.ref.thread
-        frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
-        await self._store()
-        at = clock_us(checkpoint["id"])
-        if not await self._save(SaveRow(row, frames, at, token)):
-            frames, chains = self._frames.pack(thread, plains, whole=True)
-            await self._save(SaveRow(row, frames, at, token))
-        self._frames.remember(thread, chains)
+        async with self._runtime.place():
+            row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
+            thread = row.ref.thread
+            frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
+            await self._store()
+            at = clock_us(checkpoint["id"])
+            if not await self._save(SaveRow(row, frames, at, token)):
+                frames, chains = self._frames.pack(thread, plains, whole=True)
+                await self._save(SaveRow(row, frames, at, token))
+            self._frames.remember(thread, chains)
         if self.retention is not None and self.pacing.due(thread):
             await self._retain(thread, self.retention)
         return config_of(row.ref)
@@ -131,10 +132,11 @@ class Engine:
         self, codec: Codec, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
         token = codec.token(config)
-        ref, packed = codec.pack_writes(config, writes, task_id, task_path)
-        if packed:
-            await self._store()
-            await self._save(SaveWrites(ref, packed, token))
+        async with self._runtime.place():
+            ref, packed = codec.pack_writes(config, writes, task_id, task_path)
+            if packed:
+                await self._store()
+                await self._save(SaveWrites(ref, packed, token))
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple
 
@@ -173,6 +173,9 @@ class _Operation:
         result = await self._runtime.io(telling_retries(verb, self._retried), *args)
         self._count(verb.__name__, args, result)
         return result
+
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        return self._runtime.place()
 
     async def sleep(self, pause_s: float) -> None:
         await self._runtime.sleep(pause_s)

@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
-from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
@@ -175,6 +175,10 @@ class Runtime(Protocol):
         """Return the result of one item of a batch."""
         ...
 
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        """Return what a save enters before its values are serialized: it waits while too many are under way."""
+        ...
+
     async def sleep(self, pause_s: float) -> None:
         """Wait."""
         ...
@@ -192,6 +196,9 @@ class Blocking:
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
+
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext()  # its thread waits already
 
     async def sleep(self, pause_s: float) -> None:
         time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
@@ -215,23 +222,34 @@ class Threads:
 
     Args:
         workers: Threads at most; they start when needed.
+        max_pending: Saves of one event loop under way at most.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, max_pending: int = 256) -> None:
         if workers < 1:
             raise Misuse(f"workers must be at least 1, not {workers}")
         self._workers = workers
+        self._max_pending = max_pending
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
         self._lock = threading.Lock()
+        self._places: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.start(_deliver, future, verb, *args)
         return await future
+
+    def place(self) -> AbstractAsyncContextManager[Any]:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._places:
+                self._places = {each: places for each, places in self._places.items() if not each.is_closed()}
+                self._places[loop] = asyncio.Semaphore(self._max_pending)
+            return self._places[loop]
 
     async def sleep(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)

@@ -38,6 +38,7 @@ def test_seconds_are_finite_numbers_that_are_not_negative(bad: Any, tmp_path: Pa
 def test_counts_are_whole_numbers_of_at_least_one(bad: Any) -> None:
     for url, name in (
         ("memory://", "workers"),
+        ("memory://", "max_pending"),
         ("redis://h", "workers"),
         ("redis://h", "max_connections"),
         ("redis+sentinel://h/main", "max_connections"),

@@ -273,3 +273,39 @@ async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
     assert await waiting[1] == 30
     assert gate.batches == [[1], [3]]
     pool.close()
+
+
+async def test_no_more_saves_are_under_way_than_allowed_and_all_are_made() -> None:
+    pool = Threads(2, max_pending=3)
+    inside: list[int] = []
+    most = 0
+
+    async def save(n: int) -> None:
+        nonlocal most
+        async with pool.place():
+            inside.append(n)
+            most = max(most, len(inside))
+            await pool.io(int)
+            inside.remove(n)
+
+    saves = [asyncio.create_task(save(n)) for n in range(20)]
+    await asyncio.sleep(0)
+    saves[10].cancel()
+    assert [type(each) for each in await asyncio.gather(*saves, return_exceptions=True)].count(type(None)) == 19
+    assert most == 3
+    pool.close()
+
+
+def test_loops_that_ended_are_forgotten() -> None:
+    pool = Threads(1, max_pending=1)
+
+    async def crowd() -> None:
+        async def save() -> None:
+            async with pool.place():
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(save() for _ in range(5)))
+
+    for _ in range(5):
+        asyncio.run(crowd())
+    assert len(pool._places) == 1
