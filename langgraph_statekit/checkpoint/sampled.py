@@ -359,8 +359,9 @@ class Sampled(BaseCheckpointSaver[Any]):
             await self._flush(side, self._lanes.keys())
             return
         thread, ns = str(config["configurable"]["thread_id"]), config["configurable"].get("checkpoint_ns")
-        if stateful(str(ns or "")):  # a run of the subgraph begins
+        if stateful(str(ns or "")):  # a run of the subgraph begins: its caller's step must not run again
             self._lanes.keep_whole(thread)
+            ns = None
         await self._flush(side, self._lanes.keys(thread, None if ns is None else str(ns)))
 
     async def _flush(self, side: Side, keys: Sequence[Key]) -> None:

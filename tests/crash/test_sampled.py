@@ -89,15 +89,16 @@ def _deaths(
             return
 
 
-@pytest.mark.parametrize("kind", ["ours", "another's"])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize(
+    ("kind", "durability"), [("ours", "sync"), ("ours", "async"), ("ours", "exit"), ("another's", "async")]
+)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_run_that_dies_at_any_node_comes_to_the_same_end(name: str, mode: str, durability: str, kind: str) -> None:
     build = GRAPHS[name]
     wanted = Counter[str]()
     expected = _run(build, InMemorySaver(), Fate(), wanted, mode, durability)
-    for every in (1, 3, 7):
+    for every in (3, 7):
         for place, fate, effects, done in _deaths(build, kind, mode, durability, every):
             if fate.dead:
                 for item in place.open(Fate()).list(config()):
@@ -221,7 +222,7 @@ def test_no_more_is_held_than_allowed() -> None:
         assert saver._lanes._bytes <= 10_000
     saver.flush()
     assert saver._lanes._bytes == 0
-    assert all(_steps(saver) for _ in range(1))
+    assert {item.metadata["step"] for item in (saver.get_tuple(config(f"{n}")) for n in range(20)) if item} == {12}
     saver.close()
 
 
