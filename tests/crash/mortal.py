@@ -116,6 +116,39 @@ def _question(state_type: type = Log) -> Build:
     return build
 
 
+class Sparse(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    one: str
+    two: str
+    three: str
+    four: str
+
+
+def _sparse(fate: Fate, effects: Effects) -> Any:
+    """Steps that each set a channel of their own, and a question at the end."""
+
+    def ask(_: Any) -> Any:
+        fate.point()
+        return {"log": [interrupt("approve?")]}
+
+    def only(name: str) -> Callable[[Any], Any]:
+        def run(_: Any) -> Any:
+            effects[name] += 1
+            fate.point()
+            return {name: f"set by {name}"}
+
+        return run
+
+    graph = StateGraph(Sparse)
+    before = START
+    for name in ("one", "two", "three", "four"):
+        graph.add_node(f"node {name}", only(name))
+        graph.add_edge(before, f"node {name}")
+        before = f"node {name}"
+    graph.add_node("ask", ask)
+    return graph.add_edge(before, "ask").add_edge("ask", END)
+
+
 def _nested(inner: Build, **options: Any) -> Build:
     def build(fate: Fate, effects: Effects) -> Any:
         graph = StateGraph(Log)
@@ -194,6 +227,7 @@ GRAPHS: dict[str, Build] = {
     "snapshot loop": loop(SnapshotLog, 6),
     "question": _question(),
     "delta question": _question(DeltaLog),
+    "sparse question": _sparse,
     "nested question": _nested(_question()),
     "nested loop": _nested(loop(steps=6)),
     "stateful question": _nested(_question(), checkpointer=True),

@@ -112,6 +112,28 @@ def test_a_run_that_dies_at_any_node_comes_to_the_same_end(name: str, mode: str,
             saver.close()
 
 
+@pytest.mark.parametrize("kind", ["ours", "another's"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_ends_asks_or_fails_is_stored_when_the_call_returns(name: str, mode: str, kind: str) -> None:
+    def stored(place: Place, every: int | None) -> Any:
+        fate = Fate()
+        inner = place.open(fate)
+        saver = inner if every is None else _sampled(inner, every)
+        app = GRAPHS[name](fate, Counter()).compile(checkpointer=saver)
+        with suppress(ConnectionError):
+            if mode == "sync":
+                app.invoke({"log": [LONG]}, config())
+            else:
+                asyncio.run(app.ainvoke({"log": [LONG]}, config()))
+        if isinstance(saver, Sampled):
+            _forget(saver)
+        now = GRAPHS[name](Fate(), Counter()).compile(checkpointer=place.open(Fate())).get_state(config())
+        return now.values, now.next, now.metadata["step"], [each.value for each in now.interrupts]
+
+    assert stored(Place(kind), 50) == stored(Place(kind), None)
+
+
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_a_subgraph_that_keeps_its_state_is_not_run_twice(durability: str) -> None:
     wanted = Counter[str]()
@@ -135,6 +157,8 @@ def test_a_death_loses_at_most_the_steps_since_the_last_multiple(every: int) -> 
     lost = []
     for place, fate, effects, _ in _deaths(loop(steps=22), "ours", "sync", "sync", every):
         if fate.dead:
+            app = loop(steps=22)(Fate(), Counter()).compile(checkpointer=place.open(Fate()))
+            assert app.get_state(config()).next
             ((_, log), *_) = _steps(place.open(Fate())) or [(0, [LONG])]
             lost.append(sum(effects.values()) - 1 - (len(log or [LONG]) - 1))
     assert max(lost) == every - 1
