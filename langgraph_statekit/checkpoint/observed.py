@@ -26,7 +26,7 @@ from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Frame, Save, SaveRow, Write, from_text
 from langgraph_statekit.checkpoint.retention_policy import Retention
-from langgraph_statekit.checkpoint.run import Batcher, Runtime, telling_retries
+from langgraph_statekit.checkpoint.run import Batcher, Place, Runtime, telling_retries
 from langgraph_statekit.errors import Conflict, Fenced
 from langgraph_statekit.events import (
     Conflicted,
@@ -174,7 +174,7 @@ class _Operation:
         self._count(verb.__name__, args, result)
         return result
 
-    def place(self) -> AbstractAsyncContextManager[Any]:
+    def place(self) -> AbstractAsyncContextManager[Place]:
         return self._runtime.place()
 
     async def sleep(self, pause_s: float) -> None:

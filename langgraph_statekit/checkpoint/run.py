@@ -11,11 +11,12 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
@@ -164,6 +165,60 @@ def _deliver(future: asyncio.Future[T], verb: Callable[[*A], T], *args: *A) -> N
     _hand_out([future], [result])
 
 
+class Place:
+    """What one save takes of the backlog while it is under way."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+class Backlog:
+    """Bounds what one event loop has under way; a save beyond the bounds waits for its turn.
+
+    Args:
+        most: Saves at most.
+        most_bytes: While the saves under way weigh so much, none is added.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._inside: set[Place] = set()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[Place]:
+        """Wait for a place, without a turn of the loop if there is one, and give it back."""
+        while self._full():
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done():
+                    self._next()
+                raise
+        place = Place()
+        self._inside.add(place)
+        self._next()
+        try:
+            yield place
+        finally:
+            self._inside.remove(place)
+            self._next()
+
+    def _full(self) -> bool:
+        if len(self._inside) >= self._most:
+            return True
+        return bool(self._inside) and sum(place.size_bytes for place in self._inside) >= self._most_bytes
+
+    def _next(self) -> None:
+        while self._waiting and not self._full():
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
 class Runtime(Protocol):
     """How the engine calls blocking verbs."""
 
@@ -175,8 +230,8 @@ class Runtime(Protocol):
         """Return the result of one item of a batch."""
         ...
 
-    def place(self) -> AbstractAsyncContextManager[Any]:
-        """Return what a save enters before its values are serialized: it waits while too many are under way."""
+    def place(self) -> AbstractAsyncContextManager[Place]:
+        """Return what a save enters before its values are serialized: it waits while too much is under way."""
         ...
 
     async def sleep(self, pause_s: float) -> None:
@@ -197,8 +252,8 @@ class Blocking:
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
 
-    def place(self) -> AbstractAsyncContextManager[Any]:
-        return nullcontext()  # its thread waits already
+    def place(self) -> AbstractAsyncContextManager[Place]:
+        return nullcontext(Place())  # its thread waits already
 
     async def sleep(self, pause_s: float) -> None:
         time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
@@ -223,19 +278,20 @@ class Threads:
     Args:
         workers: Threads at most; they start when needed.
         max_pending: Saves of one event loop under way at most.
+        max_pending_bytes: And what they may weigh.
     """
 
-    def __init__(self, workers: int, max_pending: int = 256) -> None:
+    def __init__(self, workers: int, max_pending: int = 256, max_pending_bytes: int = 64 << 20) -> None:
         if workers < 1:
             raise Misuse(f"workers must be at least 1, not {workers}")
         self._workers = workers
-        self._max_pending = max_pending
+        self._bounds = max_pending, max_pending_bytes
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
         self._lock = threading.Lock()
-        self._places: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        self._backlogs: dict[asyncio.AbstractEventLoop, Backlog] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
@@ -243,13 +299,13 @@ class Threads:
         self.start(_deliver, future, verb, *args)
         return await future
 
-    def place(self) -> AbstractAsyncContextManager[Any]:
+    def place(self) -> AbstractAsyncContextManager[Place]:
         loop = asyncio.get_running_loop()
         with self._lock:
-            if loop not in self._places:
-                self._places = {each: places for each, places in self._places.items() if not each.is_closed()}
-                self._places[loop] = asyncio.Semaphore(self._max_pending)
-            return self._places[loop]
+            if loop not in self._backlogs:
+                self._backlogs = {each: backlog for each, backlog in self._backlogs.items() if not each.is_closed()}
+                self._backlogs[loop] = Backlog(*self._bounds)
+            return self._backlogs[loop].place()
 
     async def sleep(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)

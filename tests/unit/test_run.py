@@ -276,24 +276,51 @@ async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
 
 
 async def test_no_more_saves_are_under_way_than_allowed_and_all_are_made() -> None:
-    pool = Threads(2, max_pending=3)
-    inside: list[int] = []
-    most = 0
+    for size_bytes, bounds, most_wanted in ((0, (3, 1), 3), (10, (20, 25), 3), (100, (20, 25), 1)):
+        pool = Threads(2, *bounds)
+        inside: list[int] = []
+        most = 0
+
+        async def save(n: int) -> None:
+            nonlocal most
+            async with pool.place() as place:
+                place.size_bytes = size_bytes
+                inside.append(n)
+                most = max(most, len(inside))
+                await pool.io(int)
+                inside.remove(n)
+                if n == 3:
+                    raise ConnectionError
+
+        saves = [asyncio.create_task(save(n)) for n in range(20)]
+        await asyncio.sleep(0)
+        saves[10].cancel()
+        saves[0].cancel()
+        ends = await asyncio.gather(*saves, return_exceptions=True)
+        assert [n for n, end in enumerate(ends) if isinstance(end, asyncio.CancelledError)] == [0, 10]
+        assert [n for n, end in enumerate(ends) if isinstance(end, ConnectionError)] == [3]
+        assert most == most_wanted
+        pool.close()
+
+
+async def test_a_turn_given_to_a_save_that_was_cancelled_passes_on() -> None:
+    pool = Threads(1, max_pending=1)
+    entered: list[int] = []
 
     async def save(n: int) -> None:
-        nonlocal most
         async with pool.place():
-            inside.append(n)
-            most = max(most, len(inside))
-            await pool.io(int)
-            inside.remove(n)
+            entered.append(n)
 
-    saves = [asyncio.create_task(save(n)) for n in range(20)]
-    await asyncio.sleep(0)
-    saves[10].cancel()
-    assert [type(each) for each in await asyncio.gather(*saves, return_exceptions=True)].count(type(None)) == 19
-    assert most == 3
-    pool.close()
+    async with pool.place():
+        waiting = [asyncio.create_task(save(n)) for n in range(3)]
+        await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+    assert entered == [1, 2]
+
+
+async def test_a_save_that_finds_a_place_suspends_nowhere_before_its_values_are_serialized() -> None:
+    assert run_sync(Threads(1, max_pending=1).place().__aenter__()).size_bytes == 0
 
 
 def test_loops_that_ended_are_forgotten() -> None:
@@ -308,4 +335,4 @@ def test_loops_that_ended_are_forgotten() -> None:
 
     for _ in range(5):
         asyncio.run(crowd())
-    assert len(pool._places) == 1
+    assert len(pool._backlogs) == 1
