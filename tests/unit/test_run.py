@@ -287,8 +287,10 @@ async def test_no_more_saves_are_under_way_than_allowed_and_all_are_made() -> No
                 place.size_bytes = size_bytes
                 inside.append(n)
                 most = max(most, len(inside))
-                await pool.io(int)
-                inside.remove(n)
+                try:
+                    await pool.io(int)
+                finally:
+                    inside.remove(n)
                 if n == 3:
                     raise ConnectionError
 
