@@ -194,8 +194,7 @@ class Backlog:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done():
-                    self._next()
+                self._next()  # it may have had its turn
                 raise
         place = Place()
         self._inside.add(place)
