@@ -84,7 +84,7 @@ class Engine:
             row, plains = codec.pack_put(config, checkpoint, metadata, new_versions)
             thread = row.ref.thread
             frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
-            place.size_bytes = len(row.body) + sum(len(frame.data or b"") for frame in frames)
+            place.takes(len(row.body) + sum([len(frame.data or b"") for frame in frames]))
             await self._store()
             at = clock_us(checkpoint["id"])
             if not await self._save(SaveRow(row, frames, at, token)):
@@ -135,7 +135,7 @@ class Engine:
         token = codec.token(config)
         async with self._runtime.place() as place:
             ref, packed = codec.pack_writes(config, writes, task_id, task_path)
-            place.size_bytes = sum(len(write.data) for write in packed)
+            place.takes(sum([len(write.data) for write in packed]))
             if packed:
                 await self._store()
                 await self._save(SaveWrites(ref, packed, token))

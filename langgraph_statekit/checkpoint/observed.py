@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple
 
@@ -174,7 +174,7 @@ class _Operation:
         self._count(verb.__name__, args, result)
         return result
 
-    def place(self) -> AbstractAsyncContextManager[Place]:
+    def place(self) -> Place:
         return self._runtime.place()
 
     async def sleep(self, pause_s: float) -> None:

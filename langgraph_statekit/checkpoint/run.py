@@ -12,9 +12,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
@@ -165,29 +165,16 @@ def _deliver(future: asyncio.Future[T], verb: Callable[[*A], T], *args: *A) -> N
     _hand_out([future], [result])
 
 
-class Place:
-    """What one save takes of the backlog while it is under way."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-
-
 class Backlog:
-    """Bounds what one event loop has under way; a save beyond the bounds waits for its turn.
-
-    Args:
-        most: Saves at most.
-        most_bytes: While the saves under way weigh so much, none is added.
-    """
+    """Lets one event loop have so many saves under way, and adds none while they weigh so much."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._inside: set[Place] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self.saves = self.size_bytes = 0
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
-        """Wait for a place, without a turn of the loop if there is one, and give it back."""
+    async def enter(self) -> None:
+        """Wait for a place; without a turn of the loop if there is one."""
         while self._full():
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -196,19 +183,17 @@ class Backlog:
             except asyncio.CancelledError:
                 self._next()  # it may have had its turn
                 raise
-        place = Place()
-        self._inside.add(place)
+        self.saves += 1
         self._next()
-        try:
-            yield place
-        finally:
-            self._inside.remove(place)
-            self._next()
+
+    def leave(self, size_bytes: int) -> None:
+        """Give a place back."""
+        self.saves -= 1
+        self.size_bytes -= size_bytes
+        self._next()
 
     def _full(self) -> bool:
-        if len(self._inside) >= self._most:
-            return True
-        return bool(self._inside) and sum(place.size_bytes for place in self._inside) >= self._most_bytes
+        return self.saves >= self._most or (self.saves > 0 and self.size_bytes >= self._most_bytes)
 
     def _next(self) -> None:
         while self._waiting and not self._full():
@@ -216,6 +201,28 @@ class Backlog:
             if not turn.done():
                 turn.set_result(None)
                 return
+
+
+class Place:
+    """What a save enters before its values are serialized; without a backlog it waits for nothing."""
+
+    def __init__(self, backlog: Backlog | None = None) -> None:
+        self._backlog, self._size_bytes = backlog, 0
+
+    async def __aenter__(self) -> Place:
+        if self._backlog is not None:
+            await self._backlog.enter()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._backlog is not None:
+            self._backlog.leave(self._size_bytes)
+
+    def takes(self, size_bytes: int) -> None:
+        """Tell what the save weighs until it is done."""
+        if self._backlog is not None:
+            self._backlog.size_bytes += size_bytes - self._size_bytes
+            self._size_bytes = size_bytes
 
 
 class Runtime(Protocol):
@@ -229,8 +236,8 @@ class Runtime(Protocol):
         """Return the result of one item of a batch."""
         ...
 
-    def place(self) -> AbstractAsyncContextManager[Place]:
-        """Return what a save enters before its values are serialized: it waits while too much is under way."""
+    def place(self) -> Place:
+        """Return what a save enters first: it waits while too much is under way."""
         ...
 
     async def sleep(self, pause_s: float) -> None:
@@ -251,8 +258,8 @@ class Blocking:
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
 
-    def place(self) -> AbstractAsyncContextManager[Place]:
-        return nullcontext(Place())  # its thread waits already
+    def place(self) -> Place:
+        return Place()  # its thread waits already
 
     async def sleep(self, pause_s: float) -> None:
         time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
@@ -298,13 +305,13 @@ class Threads:
         self.start(_deliver, future, verb, *args)
         return await future
 
-    def place(self) -> AbstractAsyncContextManager[Place]:
+    def place(self) -> Place:
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._backlogs:
                 self._backlogs = {each: backlog for each, backlog in self._backlogs.items() if not each.is_closed()}
                 self._backlogs[loop] = Backlog(*self._bounds)
-            return self._backlogs[loop].place()
+            return Place(self._backlogs[loop])
 
     async def sleep(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)

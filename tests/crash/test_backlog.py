@@ -29,8 +29,7 @@ def server() -> Iterator[Server]:
 
 
 def _pending_bytes(saver: RedisSaver) -> int:
-    backlogs = saver._threads._backlogs.values()
-    return sum(place.size_bytes for backlog in backlogs for place in backlog._inside)
+    return sum(backlog.size_bytes for backlog in saver._threads._backlogs.values())
 
 
 def _graph(at_step: Any) -> StateGraph[Any]:

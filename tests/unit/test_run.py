@@ -284,7 +284,7 @@ async def test_no_more_saves_are_under_way_than_allowed_and_all_are_made() -> No
         async def save(n: int) -> None:
             nonlocal most
             async with pool.place() as place:
-                place.size_bytes = size_bytes
+                place.takes(size_bytes)
                 inside.append(n)
                 most = max(most, len(inside))
                 try:
@@ -322,7 +322,9 @@ async def test_a_turn_given_to_a_save_that_was_cancelled_passes_on() -> None:
 
 
 async def test_a_save_that_finds_a_place_suspends_nowhere_before_its_values_are_serialized() -> None:
-    assert run_sync(Threads(1, max_pending=1).place().__aenter__()).size_bytes == 0
+    pool = Threads(1, max_pending=1)
+    run_sync(pool.place().__aenter__())
+    assert [backlog.saves for backlog in pool._backlogs.values()] == [1]
 
 
 def test_loops_that_ended_are_forgotten() -> None:
