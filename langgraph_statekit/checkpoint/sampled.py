@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -35,7 +35,7 @@ from langgraph_statekit.checkpoint.sampling_rules import (
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import AnySaver, Side
-from langgraph_statekit.errors import Misuse
+from langgraph_statekit.errors import Fenced, Misuse
 
 
 class Sampled(BaseCheckpointSaver[Any]):
@@ -362,7 +362,8 @@ class Sampled(BaseCheckpointSaver[Any]):
         if stateful(str(ns or "")):  # a run of the subgraph begins: its caller's step must not run again
             self._lanes.keep_whole(thread)
             ns = None
-        await self._flush(side, self._lanes.keys(thread, None if ns is None else str(ns)))
+        with suppress(Fenced):  # it is dropped then, and what is stored is the thread
+            await self._flush(side, self._lanes.keys(thread, None if ns is None else str(ns)))
 
     async def _flush(self, side: Side, keys: Sequence[Key]) -> None:
         for key in keys:

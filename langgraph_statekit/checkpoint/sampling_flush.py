@@ -13,6 +13,7 @@ from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.sampling import Lanes
 from langgraph_statekit.checkpoint.sampling_rules import HeldWrites, Key, Taken, below
 from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.errors import Fenced
 
 _LOG = logging.getLogger(__name__)
 _LEAST_PAUSE_S: Final = 0.01
@@ -36,6 +37,9 @@ async def store(is_async: bool, lanes: Lanes, key: Key, taken: Taken) -> None:
             await Side(held.saver, is_async).call("put", at, checkpoint, held.metadata, held.new_versions)
         for writes in taken.writes:
             await store_writes(is_async, writes)
+    except Fenced:
+        lanes.forget(key.thread)  # whoever took the thread over went on from what is stored
+        raise
     except BaseException:
         lanes.put_back(key, taken)
         raise
@@ -90,6 +94,8 @@ class Timer:
         for key in self._lanes.keys(idle_s=idle_s):
             try:
                 run_sync(flush(False, self._lanes, key))
+            except Fenced as error:
+                _LOG.warning("a held checkpoint of thread %r was dropped: %s", key.thread, error)
             except Exception:
                 _LOG.warning("a held checkpoint of thread %r could not be stored yet", key.thread, exc_info=True)
 

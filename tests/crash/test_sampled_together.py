@@ -10,11 +10,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from langgraph_statekit import Sampled, StatekitSaver
+from langgraph_statekit import Fenced, Sampled, StatekitSaver
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from tests.conformance import conforms
 from tests.crash.mortal import GRAPHS, Fate, loop
@@ -147,3 +148,19 @@ def test_updates_and_forks_go_on_from_what_was_held() -> None:
         _check(saver, "t")
     assert seen[0] == seen[1]
     sampled.close()
+
+
+def test_what_a_worker_held_that_was_taken_over_is_dropped() -> None:
+    store = StatekitSaver(MemoryBackend())
+    saver = Sampled(store, every=50, idle_s=NEVER_S)
+    for act in (saver.flush, lambda: saver.get_tuple(config())):
+        with store.lease("t", steal=True) as lease:
+            _app(saver, interrupt_before=["last"]).invoke({"log": [LONG]}, lease.config)
+            with store.lease("t", steal=True):
+                before = list(store.list(config()))
+                with suppress(Fenced):
+                    act()
+                saver.flush()
+                assert list(store.list(config())) == before
+        store.delete_thread("t")
+    saver.close()
