@@ -12,6 +12,7 @@ WORKLOADS = (
     "namespaces",
     "objects",
     "growth",
+    "sampled",
     "roundtrips",
     "memory",
     "import_time",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
     from langgraph_statekit.checkpoint.retention_policy import Retention
+    from langgraph_statekit.checkpoint.sampled import Sampled
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
@@ -41,6 +42,7 @@ _HOMES = {
     "acopy_threads": "checkpoint.copying",
     "Copied": "checkpoint.copying",
     "Retention": "checkpoint.retention_policy",
+    "Sampled": "checkpoint.sampled",
     "StatekitSaver": "checkpoint.saver",
     "SqliteSaver": "checkpoint.backends.sqlite",
     "RedisSaver": "checkpoint.backends.redis",
@@ -91,6 +93,7 @@ __all__ = [
     "PrometheusHook",
     "RedisSaver",
     "Retention",
+    "Sampled",
     "SchemaTooNew",
     "SerializableResult",
     "SqliteSaver",

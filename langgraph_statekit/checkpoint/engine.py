@@ -84,9 +84,10 @@ class Engine:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         token = codec.token(config)
-        row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
-        thread = row.ref.thread
-        await self._save_row(row, plains, clock_us(checkpoint["id"]), token)
+        async with self._runtime.place() as place:
+            row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
+            thread = row.ref.thread
+            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes)
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
         if self.retention is not None and self.pacing.due(thread):
@@ -94,10 +95,16 @@ class Engine:
         return config_of(row.ref, token)
 
     async def _save_row(
-        self, row: Row, plains: Sequence[tuple[bytes, bytes | None]], at: int, token: int | None
+        self,
+        row: Row,
+        plains: Sequence[tuple[bytes, bytes | None]],
+        at: int,
+        token: int | None,
+        takes: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
+        takes(len(row.body) + sum([len(frame.data or b"") for frame in frames]))
         await self._store()
         if not await self._save(SaveRow(row, frames, at, token)):
             frames, chains = self._frames.pack(thread, plains, whole=True)
@@ -190,10 +197,12 @@ class Engine:
         self, codec: Codec, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
         token = codec.token(config)
-        ref, packed = codec.pack_writes(config, writes, task_id, task_path)
-        if packed:
-            await self._store()
-            await self._save(SaveWrites(ref, packed, token))
+        async with self._runtime.place() as place:
+            ref, packed = codec.pack_writes(config, writes, task_id, task_path)
+            place.takes(sum([len(write.data) for write in packed]))
+            if packed:
+                await self._store()
+                await self._save(SaveWrites(ref, packed, token))
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()

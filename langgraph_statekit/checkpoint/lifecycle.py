@@ -36,13 +36,15 @@ class Lifecycle(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         secret_keys: Collection[str] = SECRET_KEYS,
         workers: int = 8,
+        max_pending: int = 256,
+        max_pending_bytes: int = 64 << 20,
         cache_bytes: int = 64 << 20,
         hooks: Sequence[Hook] = (),
         require_lease: bool = False,
         retention: Retention | None = None,
     ) -> None:
-        require_numbers(int, 0, cache_bytes=cache_bytes)
-        require_numbers(int, 1, workers=workers)
+        require_numbers(int, 0, cache_bytes=cache_bytes, max_pending_bytes=max_pending_bytes)
+        require_numbers(int, 1, workers=workers, max_pending=max_pending)
         if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
             raise Misuse(f"the option serde must be a serializer (dumps_typed, loads_typed), not {serde!r}")
         super().__init__(serde=serde or StatekitSerializer())
@@ -52,7 +54,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if not isinstance(secret_keys, Collection) or not all(isinstance(key, str) for key in secret_keys):
             raise Misuse(f"secret_keys must be a collection of names, not {secret_keys!r}")
         self._secret_keys = frozenset(secret_keys)
-        self._threads = Threads(workers)
+        self._threads = Threads(workers, max_pending, max_pending_bytes)
         frames = Frames(cache_bytes)
         if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
             raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")

@@ -25,8 +25,9 @@ from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Frame, Save, SaveRow, Write, from_text
+from langgraph_statekit.checkpoint.repeating import telling_retries
 from langgraph_statekit.checkpoint.retention_policy import Retention
-from langgraph_statekit.checkpoint.run import Batcher, Runtime, telling_retries
+from langgraph_statekit.checkpoint.run import Batcher, Place, Runtime
 from langgraph_statekit.errors import Conflict, Fenced
 from langgraph_statekit.events import (
     Conflicted,
@@ -173,6 +174,9 @@ class _Operation:
         result = await self._runtime.io(telling_retries(verb, self._retried), *args)
         self._count(verb.__name__, args, result)
         return result
+
+    def place(self) -> Place:
+        return self._runtime.place()
 
     async def sleep(self, pause_s: float) -> None:
         await self._runtime.sleep(pause_s)

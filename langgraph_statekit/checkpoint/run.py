@@ -8,16 +8,17 @@ one set of connections then serves every event loop, survives loops that end, an
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.repeating import on_retry
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
 T = TypeVar("T")
@@ -29,20 +30,6 @@ LANES: Final = 2
 """Batches under way at most, so that a slow one does not hold up all others."""
 HOLD_S: Final = 0.005
 """Seconds for which an async save waits for the batch under way, before it goes by itself."""
-_on_retry: Final[ContextVar[Callable[[BaseException], None] | None]] = ContextVar("on_retry", default=None)
-
-
-def telling_retries(verb: Callable[[*A], T], tell: Callable[[BaseException], None]) -> Callable[[*A], T]:
-    """Return the verb that calls `tell` with the error before each repeat in it."""
-
-    def told(*args: *A) -> T:
-        token = _on_retry.set(tell)
-        try:
-            return verb(*args)
-        finally:
-            _on_retry.reset(token)
-
-    return told
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
@@ -172,6 +159,66 @@ def _deliver(future: asyncio.Future[T], verb: Callable[[*A], T], *args: *A) -> N
     _hand_out([future], [result])
 
 
+class Backlog:
+    """Lets one event loop have so many saves under way, and adds none while they weigh so much."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.saves = self.size_bytes = 0
+
+    async def enter(self) -> None:
+        """Wait for a place; without a turn of the loop if there is one."""
+        while self._full():
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._next()  # it may have had its turn
+                raise
+        self.saves += 1
+        self._next()
+
+    def leave(self, size_bytes: int) -> None:
+        """Give a place back."""
+        self.saves -= 1
+        self.size_bytes -= size_bytes
+        self._next()
+
+    def _full(self) -> bool:
+        return self.saves >= self._most or (self.saves > 0 and self.size_bytes >= self._most_bytes)
+
+    def _next(self) -> None:
+        while self._waiting and not self._full():
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
+class Place:
+    """What a save enters before its values are serialized; without a backlog it waits for nothing."""
+
+    def __init__(self, backlog: Backlog | None = None) -> None:
+        self._backlog, self._size_bytes = backlog, 0
+
+    async def __aenter__(self) -> Place:
+        if self._backlog is not None:
+            await self._backlog.enter()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._backlog is not None:
+            self._backlog.leave(self._size_bytes)
+
+    def takes(self, size_bytes: int) -> None:
+        """Tell what the save weighs until it is done."""
+        if self._backlog is not None:
+            self._backlog.size_bytes += size_bytes - self._size_bytes
+            self._size_bytes = size_bytes
+
+
 class Runtime(Protocol):
     """How the engine calls blocking verbs."""
 
@@ -181,6 +228,10 @@ class Runtime(Protocol):
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         """Return the result of one item of a batch."""
+        ...
+
+    def place(self) -> Place:
+        """Return what a save enters first: it waits while too much is under way."""
         ...
 
     async def sleep(self, pause_s: float) -> None:
@@ -200,6 +251,9 @@ class Blocking:
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         return verb(*args)
+
+    def place(self) -> Place:
+        return Place()  # its thread waits already
 
     async def sleep(self, pause_s: float) -> None:
         time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
@@ -223,23 +277,35 @@ class Threads:
 
     Args:
         workers: Threads at most; they start when needed.
+        max_pending: Saves of one event loop under way at most.
+        max_pending_bytes: And what they may weigh.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, max_pending: int = 256, max_pending_bytes: int = 64 << 20) -> None:
         if workers < 1:
             raise Misuse(f"workers must be at least 1, not {workers}")
         self._workers = workers
+        self._bounds = max_pending, max_pending_bytes
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
         self._lock = threading.Lock()
+        self._backlogs: dict[asyncio.AbstractEventLoop, Backlog] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.start(_deliver, future, verb, *args)
         return await future
+
+    def place(self) -> Place:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._backlogs:
+                self._backlogs = {each: backlog for each, backlog in self._backlogs.items() if not each.is_closed()}
+                self._backlogs[loop] = Backlog(*self._bounds)
+            return Place(self._backlogs[loop])
 
     async def sleep(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
@@ -262,7 +328,7 @@ class Threads:
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""
-        if _on_retry.get() is not None:  # it is a part of a verb
+        if on_retry.get() is not None:  # it is a part of a verb
             inner, context = verb, copy_context()
 
             def verb(*args: *A) -> T:
@@ -279,44 +345,3 @@ class Threads:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True)
-
-
-def retrying(
-    call: Callable[[], T],
-    transient: tuple[type[BaseException], ...],
-    retry_s: float,
-    what: str,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> T:
-    """Return what `call` returns, repeating it after transient errors: once at once, then with growing pauses.
-
-    Only for calls that may run twice.
-
-    Args:
-        call: What to do.
-        transient: Errors after which a repeat may help.
-        retry_s: Seconds after which no further repeat is started; 0 repeats once, at once.
-        what: The store, for the message of the error.
-        clock: Monotonic seconds.
-        sleep: Waits for the given seconds.
-
-    Raises:
-        Unavailable: It still failed; the last error is the cause.
-    """
-    deadline = clock() + retry_s
-    pause_s = 0.0
-    while True:
-        try:
-            return call()
-        except transient as error:
-            if clock() + pause_s > deadline and pause_s > 0:
-                raise Unavailable(
-                    f"{what} did not answer within retry_s={retry_s:g}: {type(error).__name__}: {error}"
-                ) from error
-            if (tell := _on_retry.get()) is not None:
-                tell(error)
-        if pause_s > 0:
-            sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(max(pause_s * 2, 0.02), 1.0)

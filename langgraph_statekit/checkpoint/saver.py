@@ -31,6 +31,9 @@ class StatekitSaver(Lifecycle):
         serde: Serializer of values and metadata; None for `StatekitSerializer`.
         secret_keys: Keys that are never stored in metadata, in lower case with `_`.
         workers: Threads that serve async callers.
+        max_pending: Async saves of one event loop that may be under way. A further one waits, with its values as
+            objects, before they are serialized, so that a slow store does not fill the memory with bytes.
+        max_pending_bytes: While they weigh so much, a further one waits too.
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`. Removals need none.
@@ -141,7 +144,7 @@ class StatekitSaver(Lifecycle):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Async version of `put`; values are serialized before the first await."""
+        """Async version of `put`; values are serialized before the first await, unless too many wait."""
         return await self._async.put(self._codec, config, checkpoint, metadata, new_versions)
 
     def put_writes(
@@ -168,7 +171,7 @@ class StatekitSaver(Lifecycle):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Async version of `put_writes`; values are serialized before the first await."""
+        """Async version of `put_writes`; values are serialized before the first await, unless too many wait."""
         await self._async.put_writes(self._codec, config, writes, task_id, task_path)
 
     def delete_thread(self, thread_id: str) -> None:

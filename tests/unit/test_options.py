@@ -38,6 +38,7 @@ def test_seconds_are_finite_numbers_that_are_not_negative(bad: Any, tmp_path: Pa
 def test_counts_are_whole_numbers_of_at_least_one(bad: Any) -> None:
     for url, name in (
         ("memory://", "workers"),
+        ("memory://", "max_pending"),
         ("redis://h", "workers"),
         ("redis://h", "max_connections"),
         ("redis+sentinel://h/main", "max_connections"),
@@ -49,7 +50,11 @@ def test_counts_are_whole_numbers_of_at_least_one(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [-1, 2.5, "3", None, True])
 def test_sizes_are_whole_numbers_that_are_not_negative(bad: Any) -> None:
-    for url, name in (("memory://", "cache_bytes"), ("postgresql://h/db", "min_size")):
+    for url, name in (
+        ("memory://", "cache_bytes"),
+        ("memory://", "max_pending_bytes"),
+        ("postgresql://h/db", "min_size"),
+    ):
         with pytest.raises(Misuse, match=f"the option {name} must be a whole number of at least 0, not "):
             open_saver(url, **{name: bad})
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Misuse, StatekitError, Unavailable
-from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, retrying, run_sync, telling_retries
+from langgraph_statekit.checkpoint.repeating import retrying, telling_retries
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, run_sync
 
 
 class Gate:
@@ -273,3 +274,70 @@ async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
     assert await waiting[1] == 30
     assert gate.batches == [[1], [3]]
     pool.close()
+
+
+async def test_no_more_saves_are_under_way_than_allowed_and_all_are_made() -> None:
+    for size_bytes, bounds, most_wanted in ((0, (3, 1), 3), (10, (20, 25), 3), (100, (20, 25), 1)):
+        pool = Threads(2, *bounds)
+        inside: list[int] = []
+        most = 0
+
+        async def save(n: int) -> None:
+            nonlocal most
+            async with pool.place() as place:
+                place.takes(size_bytes)
+                inside.append(n)
+                most = max(most, len(inside))
+                try:
+                    await pool.io(int)
+                finally:
+                    inside.remove(n)
+                if n == 3:
+                    raise ConnectionError
+
+        saves = [asyncio.create_task(save(n)) for n in range(20)]
+        await asyncio.sleep(0)
+        saves[10].cancel()
+        saves[0].cancel()
+        ends = await asyncio.gather(*saves, return_exceptions=True)
+        assert [n for n, end in enumerate(ends) if isinstance(end, asyncio.CancelledError)] == [0, 10]
+        assert [n for n, end in enumerate(ends) if isinstance(end, ConnectionError)] == [3]
+        assert most == most_wanted
+        pool.close()
+
+
+async def test_a_turn_given_to_a_save_that_was_cancelled_passes_on() -> None:
+    pool = Threads(1, max_pending=1)
+    entered: list[int] = []
+
+    async def save(n: int) -> None:
+        async with pool.place():
+            entered.append(n)
+
+    async with pool.place():
+        waiting = [asyncio.create_task(save(n)) for n in range(3)]
+        await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+    assert entered == [1, 2]
+
+
+async def test_a_save_that_finds_a_place_suspends_nowhere_before_its_values_are_serialized() -> None:
+    pool = Threads(1, max_pending=1)
+    run_sync(pool.place().__aenter__())
+    assert [backlog.saves for backlog in pool._backlogs.values()] == [1]
+
+
+def test_loops_that_ended_are_forgotten() -> None:
+    pool = Threads(1, max_pending=1)
+
+    async def crowd() -> None:
+        async def save() -> None:
+            async with pool.place():
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(save() for _ in range(5)))
+
+    for _ in range(5):
+        asyncio.run(crowd())
+    assert len(pool._backlogs) == 1

@@ -55,7 +55,7 @@ from langgraph_statekit.checkpoint.records import (
     Stored,
     Write,
 )
-from langgraph_statekit.checkpoint.run import retrying
+from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options
 from langgraph_statekit.errors import Misuse

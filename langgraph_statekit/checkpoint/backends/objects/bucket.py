@@ -8,7 +8,8 @@ from typing import TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found
 from langgraph_statekit.checkpoint.facts import Fact
-from langgraph_statekit.checkpoint.run import Threads, retrying
+from langgraph_statekit.checkpoint.repeating import retrying
+from langgraph_statekit.checkpoint.run import Threads
 
 T = TypeVar("T")
 A = TypeVarTuple("A")
