@@ -244,18 +244,39 @@ def test_a_join_whose_node_is_gone_is_found_and_repaired(store: Store, mode: str
             App(build("slow", _fails), mode).run({"log": []})
         graph = build("slower", lambda _: {"log": ["slower"]})
         assert checked(mode, graph, saver)[0].missing_nodes == ("slow",)
+        saver.copy_thread("t", "u")
+        App(graph, mode).run({"log": ["again"]}, config("u"))
+        assert checked(mode, graph, saver, ["u"]) == []
         done = App(guard(graph, rename_nodes={"slow": "slower"}), mode).run(None)
         assert done["log"] == ["before", "fast", "slower", "end"]
 
 
 @MODES
-def test_a_new_input_is_not_refused_and_a_sound_graph_goes_on(store: Store, mode: str) -> None:
+def test_a_new_input_is_not_refused_and_what_was_dropped_by_it_is_no_longer_missed(store: Store, mode: str) -> None:
     with store.open() as saver:
         with pytest.raises(ConnectionError):
             App(chain("a", "b", last=_fails).compile(checkpointer=saver), mode).run({"log": ["in"]})
-        app = App(guard(chain("a", "c").compile(checkpointer=saver)), mode)
-        assert app.run({"log": ["again"]})["log"] == ["in", "a", "again", "a", "c"]
+        graph = chain("a", "c", last=lambda _: {"log": [interrupt("ok?")]}).compile(checkpointer=saver)
+        app = App(guard(graph), mode)
+        app.run({"log": ["again"]})
+        assert checked(mode, graph, saver) == []
+        assert app.run(Command(resume="yes"))["log"] == ["in", "a", "again", "a", "yes"]
+        assert checked(mode, graph, saver) == []
         assert App(app.graph.with_config({"tags": ["x"]}), mode).state().next == ()
+        forked = app.update({"log": ["edit"]}, as_node="a")
+        assert app.run(None, forked)["__interrupt__"]
+
+
+@MODES
+def test_a_branch_that_update_state_made_is_checked(store: Store, mode: str) -> None:
+    with store.open() as saver:
+        old = App(chain("a", "b").compile(checkpointer=saver), mode)
+        old.run({"log": ["in"]})
+        old.update({"log": ["edit"]}, as_node="a")
+        graph = chain("a", "b2").compile(checkpointer=saver)
+        assert checked(mode, graph, saver) == [Drift("t", "", missing_nodes=("b",))]
+        done = App(guard(graph, rename_nodes={"b": "b2"}), mode).run(None)
+        assert done["log"] == ["in", "a", "b", "edit", "b2"]
 
 
 @MODES
