@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit import DataError, Drift, Misuse, TopologyDrift, acheck_compat, check_compat, guard
+from langgraph_statekit import DataError, Drift, Fenced, Misuse, TopologyDrift, acheck_compat, check_compat, guard
 from tests.faces import config
 from tests.graphs.builders import DeltaLog
 from tests.stores_under_test import Store
@@ -167,6 +167,21 @@ def test_a_node_that_is_gone_inside_a_subgraph_is_found(store: Store, mode: str)
             App(guard(graph), mode).run(Command(resume="yes"))
         app = App(guard(graph, rename_nodes={"ask": "confirm"}), mode)
         assert app.run(Command(resume="yes"))["log"] == ["in", "in", "x", "yes", "after"]
+
+
+@MODES
+def test_a_rename_is_made_under_the_lease_of_the_run(new_store: Any, leasing_name: str, mode: str) -> None:
+    with new_store(leasing_name).open(require_lease=True) as saver:
+        lease = saver.lease("t")
+        App(asking("ask").compile(checkpointer=saver), mode).run({"log": ["in"]}, lease.config)
+        app = App(guard(asking("confirm").compile(checkpointer=saver), rename_nodes={"ask": "confirm"}), mode)
+        before = list(saver.list(config()))
+        with saver.lease("t", steal=True) as newer:
+            with pytest.raises(Fenced):
+                app.run(Command(resume="first"), lease.config)
+            assert list(saver.list(config())) == before
+            app.run(Command(resume="first"), newer.config)
+            assert app.run(Command(resume="second"), newer.config)["log"][-1] == "last"
 
 
 @MODES
