@@ -17,6 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from langgraph_statekit.checkpoint import messages
+from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.sides import AnySaver, Side
 from langgraph_statekit.errors import Misuse, TopologyDrift
@@ -130,7 +131,7 @@ class _Guarded(Pregel[Any, Any, Any, Any]):
                     f"thread {drift.thread_id!r} waits for {', '.join(map(repr, left))}{inside}, which the graph does "
                     "not have: pass rename_nodes={old: new} to guard, or resume it with the graph that it began with"
                 )
-            fork = await rename(self, side, item, names)
+            fork = await rename(self, side, item, names, token_of(given))
             if not drift.checkpoint_ns and given.get("checkpoint_id"):
                 config = {**(config or {}), "configurable": {**given, **fork["configurable"]}}
         return config

@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.pregel import Pregel
 from langgraph.types import Interrupt
 
+from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.sides import Side, task_paths
 from langgraph_statekit.errors import DataError
 from langgraph_statekit.topology import renamed_checkpoint, renamed_write
@@ -28,7 +29,9 @@ _MOST_ANSWERS: Final = 100
 Graph = Pregel[Any, Any, Any, Any]
 
 
-async def rename(graph: Graph, side: Side, item: CheckpointTuple, names: Mapping[str, str]) -> RunnableConfig:
+async def rename(
+    graph: Graph, side: Side, item: CheckpointTuple, names: Mapping[str, str], token: int | None
+) -> RunnableConfig:
     """Fork a thread at a checkpoint with nodes renamed, and return the config of the fork.
 
     Writes go first, so that nobody sees the fork without them. A task's id is made of its checkpoint and its name, so
@@ -39,6 +42,7 @@ async def rename(graph: Graph, side: Side, item: CheckpointTuple, names: Mapping
         side: Its saver.
         item: The checkpoint, of the graph or of a subgraph.
         names: New names by old ones.
+        token: That of the lease under which to save; None: under none.
 
     Raises:
         DataError: The step has writes that no fork can take over; the message says which.
@@ -49,11 +53,14 @@ async def rename(graph: Graph, side: Side, item: CheckpointTuple, names: Mapping
     checkpoint["id"] = str(uuid6(clock_seq=item.metadata.get("step", -1)))
     checkpoint["ts"] = datetime.now(UTC).isoformat()
     metadata: Any = {**item.metadata, "source": "fork", RENAMED_KEY: dict(names)}
-    at: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ns}}
-    fork: RunnableConfig = {"configurable": {**at["configurable"], "checkpoint_id": checkpoint["id"]}}
+    fork: RunnableConfig = {
+        "configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint["id"]}
+    }
+    lease = {} if token is None else {TOKEN_KEY: token}
+    leased: RunnableConfig = {"configurable": {**fork["configurable"], **lease}}
     for writes, target, path in await _carried(graph, side, item, names, (checkpoint, metadata, fork)):
-        await side.call("put_writes", fork, writes, target, path)
-    parent: RunnableConfig = {"configurable": {**at["configurable"], "checkpoint_id": item.checkpoint["id"]}}
+        await side.call("put_writes", leased, writes, target, path)
+    parent: RunnableConfig = {"configurable": {**leased["configurable"], "checkpoint_id": item.checkpoint["id"]}}
     await side.call("put", parent, checkpoint, metadata, new_versions)
     return fork
 

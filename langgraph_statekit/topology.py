@@ -13,7 +13,7 @@ from langgraph_statekit.checkpoint.migrations import is_state
 BRANCH: Final = "branch:to:"
 JOIN: Final = "join:"
 TASKS: Final = "__pregel_tasks"
-_STORED: Final = object()
+_INPUT: Final = "__start__"
 
 
 def missing_nodes(item: CheckpointTuple, nodes: Collection[str], channels: Collection[str]) -> list[str]:
@@ -34,27 +34,50 @@ def _seen(value: Any) -> Any:
 
 def _waiting(item: CheckpointTuple, channels: Collection[str]) -> Iterator[str]:
     checkpoint = item.checkpoint
-    versions, seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
-    for channel, value in _named(item):
+    for channel, value in _open(checkpoint):
         if channel.startswith(BRANCH):
             node = channel.removeprefix(BRANCH)
-            if value is not _STORED or versions.get(channel) != seen.get(node, {}).get(channel):
+            if checkpoint["channel_versions"].get(channel) != checkpoint["versions_seen"].get(node, {}).get(channel):
                 yield node
-        elif channel.startswith(JOIN) and channel not in channels:
-            yield from _ends(channel)
-        elif channel == TASKS:
-            for each in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(each, Send):
-                    yield each.node
-
-
-def _named(item: CheckpointTuple) -> Iterator[tuple[str, Any]]:
-    """Yield the channels that have something for the next steps, with what is written to them."""
-    for channel, value in item.checkpoint["channel_values"].items():
-        if not channel.startswith(JOIN) or _seen(value):
-            yield channel, value if channel == TASKS else _STORED
+        else:
+            yield from _named(channel, value, channels)
     for _, channel, value in item.pending_writes or ():
-        yield channel, value
+        yield from _named(channel, value, channels)
+
+
+def _open(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
+    """Yield the channels whose values have not been used.
+
+    LangGraph clears no channel that the graph lacks, so the value of one stays in the store when the thread went on
+    without it. A branch counts for the step after it was written, where the checkpoint tells, and else until the next
+    input, as a join does.
+    """
+    versions = checkpoint["channel_versions"]
+    updated = checkpoint.get("updated_channels")
+    begun = _place(versions.get(_INPUT, ""))
+    for channel, value in checkpoint["channel_values"].items():
+        at = _place(versions.get(channel, ""))
+        if channel.startswith(BRANCH):
+            if at >= begun if updated is None else channel in updated:
+                yield channel, value
+        elif not channel.startswith(JOIN) or (_seen(value) and at > begun):
+            yield channel, value
+
+
+def _place(version: Any) -> str:
+    """Return the number of the step that made a version, so that numbers sort as texts do."""
+    return str(version).partition(".")[0].rjust(32, "0")
+
+
+def _named(channel: str, value: Any, channels: Collection[str]) -> Iterator[str]:
+    if channel.startswith(BRANCH):
+        yield channel.removeprefix(BRANCH)
+    elif channel.startswith(JOIN) and channel not in channels:
+        yield from _ends(channel)
+    elif channel == TASKS:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, Send):
+                yield each.node
 
 
 def _ends(channel: str) -> list[str]:

@@ -52,7 +52,8 @@ class StatekitSaver(Lifecycle):
         Raises:
             Misuse: The config names no thread.
             Corrupt: Stored bytes fail their checksum; the message names the channel.
-            SchemaTooNew: A later release wrote the checkpoint; upgrade this one.
+            SchemaTooNew: A later release, or a worker with a later version of the state, wrote the checkpoint.
+            DataError: The state has an older version and cannot be migrated, see `with_state`.
             Unavailable: The store did not answer; call again.
         """
         return run_sync(self._sync.get_tuple(self._codec, config))
@@ -80,7 +81,8 @@ class StatekitSaver(Lifecycle):
         Raises:
             Misuse: The config names no thread.
             Corrupt: Stored bytes fail their checksum; the message names the channel.
-            SchemaTooNew: A later release wrote a checkpoint; upgrade this one.
+            SchemaTooNew: A later release, or a worker with a later version of the state, wrote a checkpoint.
+            DataError: A state has an older version and cannot be migrated, see `with_state`.
             Unavailable: The store did not answer; list again with `before` the last one.
         """
         items = self._sync.list(self._codec, config, filter, before, limit)

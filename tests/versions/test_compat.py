@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit import DataError, Drift, Misuse, TopologyDrift, acheck_compat, check_compat, guard
+from langgraph_statekit import DataError, Drift, Fenced, Misuse, TopologyDrift, acheck_compat, check_compat, guard
 from tests.faces import config
 from tests.graphs.builders import DeltaLog
 from tests.stores_under_test import Store
@@ -170,6 +170,21 @@ def test_a_node_that_is_gone_inside_a_subgraph_is_found(store: Store, mode: str)
 
 
 @MODES
+def test_a_rename_is_made_under_the_lease_of_the_run(new_store: Any, leasing_name: str, mode: str) -> None:
+    with new_store(leasing_name).open(require_lease=True) as saver:
+        lease = saver.lease("t")
+        App(asking("ask").compile(checkpointer=saver), mode).run({"log": ["in"]}, lease.config)
+        app = App(guard(asking("confirm").compile(checkpointer=saver), rename_nodes={"ask": "confirm"}), mode)
+        before = list(saver.list(config()))
+        with saver.lease("t", steal=True) as newer:
+            with pytest.raises(Fenced):
+                app.run(Command(resume="first"), lease.config)
+            assert list(saver.list(config())) == before
+            app.run(Command(resume="first"), newer.config)
+            assert app.run(Command(resume="second"), newer.config)["log"][-1] == "last"
+
+
+@MODES
 def test_a_subgraph_with_a_history_of_its_own_is_checked(store: Store, mode: str) -> None:
     def build(name: str) -> Any:
         inner = chain("x", name, last=lambda _: {"log": [interrupt("ok?")]}).compile(checkpointer=True)
@@ -244,18 +259,39 @@ def test_a_join_whose_node_is_gone_is_found_and_repaired(store: Store, mode: str
             App(build("slow", _fails), mode).run({"log": []})
         graph = build("slower", lambda _: {"log": ["slower"]})
         assert checked(mode, graph, saver)[0].missing_nodes == ("slow",)
+        saver.copy_thread("t", "u")
+        App(graph, mode).run({"log": ["again"]}, config("u"))
+        assert checked(mode, graph, saver, ["u"]) == []
         done = App(guard(graph, rename_nodes={"slow": "slower"}), mode).run(None)
         assert done["log"] == ["before", "fast", "slower", "end"]
 
 
 @MODES
-def test_a_new_input_is_not_refused_and_a_sound_graph_goes_on(store: Store, mode: str) -> None:
+def test_a_new_input_is_not_refused_and_what_was_dropped_by_it_is_no_longer_missed(store: Store, mode: str) -> None:
     with store.open() as saver:
         with pytest.raises(ConnectionError):
             App(chain("a", "b", last=_fails).compile(checkpointer=saver), mode).run({"log": ["in"]})
-        app = App(guard(chain("a", "c").compile(checkpointer=saver)), mode)
-        assert app.run({"log": ["again"]})["log"] == ["in", "a", "again", "a", "c"]
+        graph = chain("a", "c", last=lambda _: {"log": [interrupt("ok?")]}).compile(checkpointer=saver)
+        app = App(guard(graph), mode)
+        app.run({"log": ["again"]})
+        assert checked(mode, graph, saver) == []
+        assert app.run(Command(resume="yes"))["log"] == ["in", "a", "again", "a", "yes"]
+        assert checked(mode, graph, saver) == []
         assert App(app.graph.with_config({"tags": ["x"]}), mode).state().next == ()
+        forked = app.update({"log": ["edit"]}, as_node="a")
+        assert app.run(None, forked)["__interrupt__"]
+
+
+@MODES
+def test_a_branch_that_update_state_made_is_checked(store: Store, mode: str) -> None:
+    with store.open() as saver:
+        old = App(chain("a", "b").compile(checkpointer=saver), mode)
+        old.run({"log": ["in"]})
+        old.update({"log": ["edit"]}, as_node="a")
+        graph = chain("a", "b2").compile(checkpointer=saver)
+        assert checked(mode, graph, saver) == [Drift("t", "", missing_nodes=("b",))]
+        done = App(guard(graph, rename_nodes={"b": "b2"}), mode).run(None)
+        assert done["log"] == ["in", "a", "b", "edit", "b2"]
 
 
 @MODES
