@@ -86,7 +86,7 @@ class Timer:
                 if pause_s is None:
                     self._thread = None
                     return
-            if not self._look.wait(max(pause_s, _LEAST_PAUSE_S)):
+            if not self._look.wait(max(pause_s, self._idle_s / 10, _LEAST_PAUSE_S)):  # each look costs
                 self.flush(self._idle_s)
 
     def flush(self, idle_s: float = 0.0) -> None:
