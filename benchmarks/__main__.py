@@ -65,10 +65,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"all runs: {every.relative_to(ROOT)}")
     if given.keep:
         latest = RESULTS / "latest.json"
-        latest.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        latest.write_text(json.dumps(_kept(latest, results), indent=1) + "\n", encoding="utf-8")
         print(f"kept as {latest.relative_to(ROOT)}; `python -m benchmarks.table` puts it into the pages")
     ours = {saver.name for saver, _ in savers if saver.group == "ours"}
     return int(any(run.error for run in runs if run.saver in ours))
+
+
+def _kept(latest: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """Return results with the answers to other questions that were kept before; they have their own time and commit."""
+    about = {key: results[key] for key in ("started", "commit", "load")}
+    asked = {**results, "asked": dict.fromkeys(results["summary"], about)}
+    old = json.loads(latest.read_text(encoding="utf-8")) if latest.exists() else {"quick": None}
+    if old["quick"] != results["quick"] or old.get("machine") != results["machine"]:
+        return asked
+    old_about = {key: old[key] for key in about}
+    old.setdefault("asked", dict.fromkeys(old["summary"], old_about))
+    merged = ("asked", "summary", "sizes", "servers", "peers")
+    return {**asked, **{key: {**old[key], **asked[key]} for key in merged}}
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -101,7 +114,7 @@ def _savers(peers: Sequence[str], stores: Sequence[str]) -> tuple[list[tuple[Sav
         except (OSError, RuntimeError) as error:
             left_out[saver.name] = str(error)
         else:
-            if saver.group == "ours" and find_spec(saver.home.partition(":")[0]) is None:
+            if saver.group in ("ours", "before") and find_spec(saver.home.partition(":")[0]) is None:
                 left_out[saver.name] = "this release has no such saver"
             else:
                 found.append((saver, python))
@@ -146,6 +159,8 @@ def _ask(
 
 
 def _takes_part(saver: Saver, workload: Any) -> bool:
+    if saver.group == "before":
+        return getattr(workload, "BEFORE", False)
     if getattr(workload, "PROXIED", False):
         return saver.store not in ("", "sqlite")
     only: str = getattr(workload, "ONLY_STORE", "")

@@ -20,6 +20,7 @@ QUICK = {"turns": 6}
 MODES = ("async",)
 REPEATS = 1
 ONLY_OURS = True
+BEFORE = True
 
 _VALUES = ("serde.py", "exact.py", "messages.py", "message_kinds.py", "results.py")
 _LAYERS = (

@@ -32,7 +32,8 @@ class Saver:
         open_sync: Opens it for sync calls.
         open_async: Opens it for async calls.
         needs: What a peer's environment holds; () for the project's own environment.
-        group: `ours`, `peer`, or `base` for what the others are compared with.
+        group: `ours`, `before` for ours without deltas and message codec, `peer`, or `base` for what the others are
+            compared with.
     """
 
     name: str
@@ -44,21 +45,30 @@ class Saver:
     group: str = "peer"
 
 
-def _ours(name: str, home: str) -> Saver:
+def _ours(name: str, home: str, *, before: bool = False) -> Saver:
+    def options() -> dict[str, Any]:
+        if not before:
+            return {}
+        from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+        return {"serde": JsonPlusSerializer(), "cache_bytes": 0}  # without bases every value is stored whole
+
     @contextmanager
     def open_sync(url: str) -> Iterator[Any]:
         from langgraph_statekit import open_saver
 
-        with open_saver(url) as saver:
+        with open_saver(url, **options()) as saver:
             yield saver
 
     @asynccontextmanager
     async def open_async(url: str) -> AsyncIterator[Any]:
         from langgraph_statekit import open_saver
 
-        async with open_saver(url) as saver:
+        async with open_saver(url, **options()) as saver:
             yield saver
 
+    if before:
+        return Saver(f"before-{name}", name, home, open_sync, open_async, group="before")
     return Saver(f"statekit-{name}", name, home, open_sync, open_async, group="ours")
 
 
@@ -234,6 +244,8 @@ SAVERS: Final[dict[str, Saver]] = {
         _ours("redis", f"{_HOME}.redis:RedisSaver"),
         _ours("postgres", f"{_HOME}.postgres:PostgresSaver"),
         _ours("s3", f"{_HOME}.objects:ObjectStoreSaver"),
+        _ours("redis", f"{_HOME}.redis:RedisSaver", before=True),
+        _ours("postgres", f"{_HOME}.postgres:PostgresSaver", before=True),
         Saver(
             "langgraph-sqlite",
             "sqlite",

@@ -244,12 +244,14 @@ def every_table(results: Results) -> str:
 def _about(results: Results, what: str = "") -> str:
     if results["quick"]:
         return f"{what}Quick sizes: these numbers only show that everything runs."
-    machine, loads = results["machine"], results["load"]
+    machine = results["machine"]
+    asked = [about["load"] for about in results["asked"].values()]
+    loads = [one[when] for one in asked for when in ("before", "after")]
     servers = "; ".join(f"{name} {settings}" for name, settings in results["servers"].items())
     return (
         f"{what}Measured {results['started'][:10]} on {machine['cores']} cores ({machine['cpu']}),"
         f" {machine['memory_gib']} GiB, Python {machine['python']}, LangGraph {results['versions']['langgraph']},"
-        f" load {loads['before']} to {loads['after']}. Servers: {servers or 'none'}. Trust ratios, not milliseconds."
+        f" load {min(loads)} to {max(loads)}. Servers: {servers or 'none'}. Trust ratios, not milliseconds."
     )
 
 

@@ -1,7 +1,7 @@
 """Labels of checkpoints, kept as hidden rows in a namespace of their own, so that every store has them. Pure.
 
-The row's id is the label, its parent the id of the checkpoint, and `via` the checkpoint's namespace behind an equals sign.
-Hidden rows are copied and deleted with their thread, and neither listed nor loaded.
+The row's id is the label, its parent the id of the checkpoint, and `via` the checkpoint's namespace behind an equals
+sign. Hidden rows are copied and deleted with their thread, and neither listed nor loaded.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def walk(
 
 
 def keep_only(outline: Outline, keep: set[Ref]) -> Change:
-    """Keep the given checkpoints whole with their labels; hide ancestors that their delta channels need; remove all else.
+    """Keep the given checkpoints with their labels; hide ancestors that their delta channels need; remove all else.
 
     A kept checkpoint whose parent goes is given its nearest kept ancestor as parent; nobody sees that of a hidden one.
     """

@@ -20,9 +20,9 @@ _UNDER_WAY: Final = 3
 class Retention:
     """Which checkpoints of a thread stay; the others go a while after a put, or at once by `prune`.
 
-    A checkpoint stays if it is among the newest ones, or if its step is kept, and is not too old. Whatever the settings:
-    the three newest checkpoints of each namespace, the end of each branch, and what a kept checkpoint needs (values of
-    delta channels, frames) stay too.
+    A checkpoint stays if it is among the newest ones, or if its step is kept, and is not too old. Whatever the
+    settings: the three newest checkpoints of each namespace, the end of each branch, and what a kept checkpoint needs
+    (values of delta channels, frames) stay too.
 
     Args:
         keep_last: So many of the newest checkpoints of each namespace; None with `keep_every` for none, else for all.

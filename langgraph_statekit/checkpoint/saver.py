@@ -37,8 +37,8 @@ class StatekitSaver(Lifecycle):
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`.
-        retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved. None
-            keeps all.
+        retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved.
+            None keeps all.
     """
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
