@@ -21,9 +21,11 @@ _TIMERS: Final[WeakSet[Timer]] = WeakSet()
 
 
 async def flush(is_async: bool, lanes: Lanes, key: Key) -> None:
-    """Store what is held of a lane."""
-    while taken := lanes.take(key):
+    """Store the head of a lane, if it is held, with its writes; not what a fast run puts meanwhile."""
+    head = None
+    while taken := lanes.take(key, head):
         await store(is_async, lanes, key, taken)
+        head = taken.id
 
 
 async def store(is_async: bool, lanes: Lanes, key: Key, taken: Taken) -> None:

@@ -31,8 +31,8 @@ class StatekitSaver(Lifecycle):
         serde: Serializer of values and metadata; None for `StatekitSerializer`.
         secret_keys: Keys that are never stored in metadata, in lower case with `_`.
         workers: Threads that serve async callers.
-        max_pending: Async saves of one event loop that may be under way. A further one waits, with its values as objects,
-            before they are serialized, so that a slow store does not fill the memory with bytes.
+        max_pending: Async saves of one event loop that may be under way. A further one waits, with its values as
+            objects, before they are serialized, so that a slow store does not fill the memory with bytes.
         max_pending_bytes: While they weigh so much, a further one waits too.
         cache_bytes: Recent values to hold in memory as bases of deltas.
         hooks: Told of every operation, see `langgraph_statekit.events`; without any, nothing is measured.
