@@ -59,7 +59,8 @@ class Sampled(BaseCheckpointSaver[Any]):
     Held checkpoints are not in the history, and their ids, which streams may show, cannot be resumed later.
 
     Args:
-        saver: Stores; one of this package or any other. Its own methods stay usable; they do not see what is held.
+        saver: Stores; one of this package or any other. Its own methods stay usable; they do not see what is held. If
+            it belongs to an event loop, call `aclose` or `aflush` while that runs.
         every: Steps whose number is a multiple of it are stored; 1 stores all.
         idle_s: Seconds after which a held checkpoint is stored if its thread does not go on. For it the saver's sync
             methods are called, from a thread.

@@ -196,11 +196,11 @@ class Lanes:
                 return None
             return Taken(lane.head, lane.stored, lane.held, self._take(lane, lane.head))
 
-    def take(self, key: Key) -> Taken | None:
-        """Return what has to be stored of a lane now, until `put_back` or `settle`; None: nothing."""
+    def take(self, key: Key, head: str | None = None) -> Taken | None:
+        """Return what has to be stored of a lane, while its head is the given one, until `put_back` or `settle`."""
         with self._lock:
             lane = self._lanes.get(key)
-            if lane is None:
+            if lane is None or head not in (None, lane.head):
                 return None
             writes = self._take(lane, lane.head)
             lane.child_kept |= bool(writes)  # else the thread would look as if it had ended here

@@ -21,9 +21,11 @@ _TIMERS: Final[WeakSet[Timer]] = WeakSet()
 
 
 async def flush(is_async: bool, lanes: Lanes, key: Key) -> None:
-    """Store what is held of a lane."""
-    while taken := lanes.take(key):
+    """Store the head of a lane, if it is held, with its writes; not what a fast run puts meanwhile."""
+    head = None
+    while taken := lanes.take(key, head):
         await store(is_async, lanes, key, taken)
+        head = taken.id
 
 
 async def store(is_async: bool, lanes: Lanes, key: Key, taken: Taken) -> None:
@@ -86,7 +88,7 @@ class Timer:
                 if pause_s is None:
                     self._thread = None
                     return
-            if not self._look.wait(max(pause_s, _LEAST_PAUSE_S)):
+            if not self._look.wait(max(pause_s, self._idle_s / 10, _LEAST_PAUSE_S)):  # each look costs
                 self.flush(self._idle_s)
 
     def flush(self, idle_s: float = 0.0) -> None:
