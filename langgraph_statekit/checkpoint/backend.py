@@ -68,7 +68,8 @@ class Backend(Protocol):
         keeps its `seq` and takes the new content. A frame whose key exists is replaced; one without data
         removes the stored one. What is replaced or removed by another check stays under key + check, for deltas that
         build on it. False, and nothing changed, when a delta's base is not stored: a base is stored if a frame has its
-        key and its check, or is kept under key + check.
+        key and its check, or is kept under key + check. False too when `parent` is not None and not stored, and one of
+        `unsent()` is not stored: retention removed what the checkpoint goes on from.
 
         A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
         result is what `claims.fenced` returns.

@@ -206,6 +206,15 @@ class Codec:
         )
         return row, plains
 
+    def pack_values(self, ns: str, checkpoint: Checkpoint, but: ChannelVersions) -> list[tuple[bytes, bytes | None]]:
+        """Return key and plain value of each channel that has a value and is not in `but`."""
+        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        return [
+            (frame_key(ns, channel, version), self.dump(f"channel {channel!r}", values[channel]))
+            for channel, version in versions.items()
+            if channel in values and channel not in but
+        ]
+
     def pack_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> tuple[Ref, list[Write]]:

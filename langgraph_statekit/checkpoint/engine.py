@@ -87,7 +87,11 @@ class Engine:
         async with self._runtime.place() as place:
             row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
             thread = row.ref.thread
-            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes)
+
+            def others() -> list[tuple[bytes, bytes | None]]:
+                return codec.pack_values(row.ref.ns, checkpoint, new_versions)
+
+            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others)
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
         if self.retention is not None and self.pacing.due(thread):
@@ -101,14 +105,23 @@ class Engine:
         at: int,
         token: int | None,
         takes: Callable[[int], None] = lambda size_bytes: None,
+        others: Callable[[], list[tuple[bytes, bytes | None]]] = list,
     ) -> None:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         takes(len(row.body) + sum([len(frame.data or b"") for frame in frames]))
         await self._store()
         if not await self._save(SaveRow(row, frames, at, token)):
-            frames, chains = self._frames.pack(thread, plains, whole=True)
-            await self._save(SaveRow(row, frames, at, token))
+            # A base is gone, or what the checkpoint goes on from was removed: all values go along.
+            frames, chains = self._frames.pack(thread, [*plains, *others()], whole=True)
+            if not await self._save(SaveRow(row, frames, at, token)):
+                if row.packed_deltas:
+                    raise Conflict(
+                        f"checkpoint {from_text(row.parent or '')!r} of thread {from_text(thread)!r}, which the run goes"
+                        " on from, was removed meanwhile, and its delta channels cannot be rebuilt without it; nothing"
+                        " was saved: run again from the latest checkpoint, and keep more of the thread"
+                    )
+                await self._save(SaveRow(row, frames, at, token, whole=True))
         self._frames.remember(thread, chains)
 
     async def rewrite(self, codec: Codec, thread_id: str, step: Step, token: int | None) -> int:

@@ -208,17 +208,30 @@ class SaveRow:
         frames: Values of its new versions.
         at: The time in its id, see `order`.
         token: That of the lease under which it is saved, see `claims`; None: under none.
+        whole: It comes with all values there are; else one whose parent is gone is refused if it lacks some.
     """
 
     row: Row
     frames: Sequence[Frame]
     at: int = 0
     token: int | None = None
+    whole: bool = False
 
     @property
     def thread(self) -> str:
         """The thread that it changes."""
         return self.row.ref.thread
+
+    @property
+    def parent(self) -> Ref | None:
+        """The parent that must be stored if not all values are; None: no matter."""
+        row = self.row
+        return None if self.whole or row.parent is None else row.ref._replace(id=row.parent)
+
+    def unsent(self) -> list[bytes]:
+        """Return the keys of the checkpoint for which no frame is sent."""
+        sent = {frame.key for frame in self.frames}
+        return [key for key in self.row.keys if key not in sent]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ class Retention:
     settings: the three newest checkpoints of each namespace, the end of each branch, and what a kept checkpoint needs
     (values of delta channels, frames) stay too. Checkpoints of a subgraph's call go with those of its caller.
 
-    Do not let a run that began at an old checkpoint take longer than that checkpoint stays: what it builds on goes too.
+    A run that began at a checkpoint which goes meanwhile saves all of its values again; with a `DeltaChannel`, which it
+    cannot rebuild, it fails with `Conflict`.
 
     Args:
         keep_last: So many of the newest checkpoints of each namespace; None with `keep_every` for none, else for all.

@@ -10,7 +10,7 @@ import pytest
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.types import Command
 
-from langgraph_statekit import CheckpointMissing, Misuse, Retention, Unavailable
+from langgraph_statekit import CheckpointMissing, Conflict, Misuse, Retention, Unavailable
 from langgraph_statekit.checkpoint.order import step_of
 from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -146,6 +146,36 @@ async def test_what_subgraphs_stored_goes_with_their_callers(saver: Face) -> Non
     assert len(calls) >= 6
     assert len(left) <= 2
     assert len((await app.aget_state(config())).values["log"]) == len(before[0].checkpoint["channel_values"]["log"])
+
+
+@pytest.mark.parametrize("how", ["prune", "latest", "delete"])
+async def test_a_run_whose_checkpoint_went_meanwhile_loses_nothing(saver: Face, how: str) -> None:
+    versions = {"doc": 1, "log": 1, "none": 1}
+    slow = await put(saver, config(), {"doc": LONG, "log": 1}, versions)
+    at = slow
+    for step in range(6):
+        at = await put(saver, at, {"doc": step, "log": step}, {"doc": step + 2, "log": step + 2})
+    if how == "delete":
+        await saver.adelete_thread("t")
+    else:
+        await saver.aprune(["t"], strategy="keep_latest" if how == "latest" else Retention(keep_last=1))
+    late = checkpoint({"doc": LONG, "log": 7}, {**versions, "log": "late"})
+    end = await saver.aput(slow, late, metadata(), {"log": "late"})
+    found = await saver.aget_tuple(end)
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"doc": LONG, "log": 7}
+
+
+async def test_a_run_that_cannot_rebuild_its_delta_channel_fails(saver: Face) -> None:
+    at = slow = await put(saver, config(), {"doc": 1}, {"doc": 1, "log": 1})
+    for step in range(5):
+        at = await put(saver, at, {"doc": step}, {"doc": step + 2})
+    await saver.aprune(["t"])
+    late = checkpoint({"doc": 1}, {"doc": 1, "log": "late"})
+    deltas: Any = {**metadata(), "counters_since_delta_snapshot": {"log": (1, 1)}}
+    with pytest.raises(Conflict, match="removed meanwhile"):
+        await saver.aput(slow, late, deltas, {})
+    assert await ids(saver, config()) == [id_of(at)]
 
 
 async def test_the_ends_of_branches_stay(saver: Face) -> None:

@@ -95,7 +95,7 @@ class MemoryBackend:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
             if isinstance(save, SaveRow):
-                return self._save_row(save.row, save.frames, save.at)
+                return self._save_row(save)
             return self._save_writes(save.ref, save.writes)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
@@ -106,9 +106,12 @@ class MemoryBackend:
                     self._leases[claim.thread] = granted
             return [self._leases.get(claim.thread) for claim in claims]
 
-    def _save_row(self, row: Row, frames: Sequence[Frame], at: int) -> bool:
+    def _save_row(self, save: SaveRow) -> bool:
+        row, frames, at = save.row, save.frames, save.at
         with self._lock:
             thread = self._threads.get(row.ref.thread, _Thread())
+            if save.parent and save.parent not in thread.rows and not thread.frames.keys() >= {*save.unsent()}:
+                return False
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
                 return False
             self._threads[row.ref.thread] = thread

@@ -186,12 +186,27 @@ local function place(at, until_last, last, parent)
   return seq
 end
 
--- ARGV: token or '', member of the row and of its parent, namespace, thread, head and body, run, at and until when it counts, number
--- of frames to remove, their keys, then key and data of each other frame.
+-- Whether each frame of a row is among these keys or stored.
+local function complete(head, sent)
+  local known = {}
+  for _, key in ipairs(sent) do
+    known[key] = true
+  end
+  local _, deltas, rest = parts(head)
+  for at = deltas + 1, #rest, 16 do
+    local key = sub(rest, at, at + 15)
+    if not known[key] and call('HEXISTS', heads, key) == 0 then return false end
+  end
+  return true
+end
+
+-- ARGV: token or '', member of the row and of its parent, namespace, thread, head and body, run, at and until
+-- when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), keys of the
+-- frames to remove, then key and data of each other frame.
 if verb == 'save' then
   if fenced(ARGV[2]) then return FENCED end
-  local member, parent, ns, thread, head, body, run, at, until_last, removed = unpack(ARGV, 3, 12)
-  local first = 13
+  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs = unpack(ARGV, 3, 13)
+  local first = 14
   local gone = first - 1 + removed
   local keys, checks, frame_heads = {}, {}, {}
   for i = first, gone do
@@ -204,6 +219,7 @@ if verb == 'save' then
     keys[#keys + 1], checks[#checks + 1] = ARGV[i], sub(frame, 3, 6)
     frame_heads[#frame_heads + 1], frame_heads[#frame_heads + 2] = ARGV[i], frame
   end
+  if needs == '1' and not call('ZSCORE', order, parent) and not complete(head, keys) then return 0 end
   local rev, last, top, early = unpack(call('HMGET', meta, 'rev', 'seq', 'h:' .. ns, 'e:' .. member))
   local score, old = call('ZSCORE', order, member), nil
   local fields = { 'rev', rev and whole(rev + 1) or now() }

@@ -62,7 +62,8 @@ def save_arguments(save: Save) -> list[Argument]:
     parent = member_of(row.ref._replace(id=row.parent or ""))
     names = (_token(save.token), member_of(row.ref), parent, row.ref.ns, row.ref.thread)
     texts = (_head_of(row), row.body, optional(row.run_id))
-    return ["save", *names, *texts, save.at, save.at + RACE_US, len(gone), *gone, *kept]
+    numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None))
+    return ["save", *names, *texts, *numbers, *gone, *kept]
 
 
 def _save_writes(save: SaveWrites) -> list[Argument]:

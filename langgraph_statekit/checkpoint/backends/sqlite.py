@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
-from langgraph_statekit.checkpoint.backends.sqlite_frames import has, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_frames import has, has_all, save_frame
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -281,6 +281,8 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
     tid, last, seq, parent = known or (0, 0, None, None)
+    if save.parent and parent is None and not has_all(db, tid, save.unsent()):
+        return False
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
         return False
     if seq is None:

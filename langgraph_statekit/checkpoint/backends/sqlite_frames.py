@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame
@@ -35,3 +36,9 @@ def has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
         (tid, key, key + check, check),
     )
     return found.fetchone() is not None
+
+
+def has_all(db: sqlite3.Connection, tid: int, keys: Sequence[bytes]) -> bool:
+    """Whether all these frames are stored."""
+    found = "SELECT 1 FROM frames WHERE tid = ? AND key = ?"
+    return all(db.execute(found, (tid, key)).fetchone() for key in keys)

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy, drop
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Driver
 from langgraph_statekit.checkpoint.backends.objects.index import (
+    lacks,
     needs_segments,
     overflow,
     placed,
@@ -129,7 +130,7 @@ class ObjectBackend:
         def run(lane: Sequence[int]) -> None:
             for at in lane:
                 try:
-                    self._save(saves[at])
+                    results[at] = self._save(saves[at])
                 except Exception as error:  # one bad save fails alone
                     results[at] = error
 
@@ -143,16 +144,16 @@ class ObjectBackend:
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         raise Misuse("object stores have no leases yet: use SQLite, Redis or Postgres where workers share threads")
 
-    def _save(self, save: Save) -> None:
+    def _save(self, save: Save) -> bool:
         if save.token is not None:
             raise fenced(save)
         if isinstance(save, SaveRow):
-            self._save_row(save)
-        else:
-            for task in dict.fromkeys(write.task for write in save.writes):
-                self._save_task(save.ref, task, [write for write in save.writes if write.task == task])
+            return self._save_row(save)
+        for task in dict.fromkeys(write.task for write in save.writes):
+            self._save_task(save.ref, task, [write for write in save.writes if write.task == task])
+        return True
 
-    def _save_row(self, save: SaveRow) -> None:
+    def _save_row(self, save: SaveRow) -> bool:
         row, frames = save.row, save.frames
         thread = row.ref.thread
         key = self._reader.keys(thread).head
@@ -167,7 +168,9 @@ class ObjectBackend:
                 if head.epoch != upload.epoch:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
-                    return  # an earlier attempt, though another writer replaced the head before it was confirmed
+                    return True  # an earlier attempt, though another writer replaced the head before it was confirmed
+                if lacks(head, save):
+                    return False
                 try:
                     new, waste = self._placed(head, upload, save)
                 except Gone as gone:
@@ -182,8 +185,9 @@ class ObjectBackend:
                     self._reader.fresh(thread)
             if published is not None:
                 self._sweep(head, waste)
-                return
+                return True
             time.sleep(pause_s)
+        return False
 
     def _opened(self, thread: str) -> tuple[Head, str]:
         """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""

@@ -128,7 +128,8 @@ END $$;
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
-    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint
+    frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
+    needs_parent boolean
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
@@ -136,6 +137,7 @@ DECLARE
     got_seq bigint;
     added bigint;
     wanted bytea;
+    lacking boolean := false;
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
@@ -147,16 +149,25 @@ BEGIN
             ON CONFLICT DO NOTHING;
     END LOOP;
     FOREACH wanted IN ARRAY frame_bases LOOP
-        IF wanted IS NOT NULL
+        lacking := lacking OR (wanted IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
                 AND f.key = substring(wanted FOR 16) AND substring(f.data FROM 3 FOR 4) = substring(wanted FROM 17))
-            AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted)
-        THEN
-            DELETE FROM {schema}.threads t WHERE thread_id = thread
-                AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
-            RETURN false;
-        END IF;
+            AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted));
     END LOOP;
+    IF needs_parent AND NOT EXISTS (
+        SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread AND r.ns = space AND r.id = up)
+    THEN
+        FOR place IN 1 .. length(row_keys) BY 16 LOOP
+            wanted := substring(row_keys FROM place FOR 16);
+            lacking := lacking OR (wanted <> ALL (frame_keys || gone)
+                AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted));
+        END LOOP;
+    END IF;
+    IF lacking THEN
+        DELETE FROM {schema}.threads t WHERE thread_id = thread
+            AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
+        RETURN false;
+    END IF;
     IF id_us = 0 OR last_seq - id_us > race_us THEN
         next_seq := last_seq + 1;
     ELSIF id_us > last_seq THEN
