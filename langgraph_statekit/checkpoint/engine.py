@@ -117,7 +117,7 @@ class Engine:
             if not await self._save(SaveRow(row, frames, at, token)):
                 if row.packed_deltas:
                     raise Conflict(
-                        f"checkpoint {from_text(row.parent or '')!r} of thread {from_text(thread)!r}, which the run goes"
+                        f"checkpoint {from_text(row.parent or '')!r} of thread {from_text(thread)!r}, which a run goes"
                         " on from, was removed meanwhile, and its delta channels cannot be rebuilt without it; nothing"
                         " was saved: run again from the latest checkpoint, and keep more of the thread"
                     )

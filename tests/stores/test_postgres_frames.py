@@ -195,8 +195,9 @@ def test_one_bad_save_of_a_batch_fails_alone(store: PostgresBackend) -> None:
 
 def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, schema: str) -> None:
     pick = random.Random(1)
-    saves: list[Save] = [SaveRow(numbered(f"t{pick.randrange(5)}", number), frames(number)) for number in range(60)]
-    last = SaveRow(numbered("t1", 7, body=b"last"), [])
+    rows = [(numbered(f"t{pick.randrange(5)}", number), frames(number)) for number in range(60)]
+    saves: list[Save] = [SaveRow(row, values, whole=True) for row, values in rows]
+    first, last = (SaveRow(numbered("t1", 7, body=body), [], whole=True) for body in (b"first", b"last"))
     ref = Ref("t1", "", "000007")
     tasks = [(f"task {n}", b"%d" % n) for n in range(100)]
     fan_out = [
@@ -205,7 +206,7 @@ def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, sche
     ]
     with counting_proxy(url) as (proxied, trips), backend(proxied, schema) as store:
         made: list[Any] = []
-        assert trips.of(lambda: made.append(store.save([SaveRow(numbered("t1", 7), []), *saves, *fan_out, last]))) == 1
+        assert trips.of(lambda: made.append(store.save([first, *saves, *fan_out, last]))) == 1
         assert made == [[True] * 162]
         tables = " UNION ALL ".join(
             f'SELECT xmin::text FROM "{schema}".{table}' for table in ("rows", "frames", "writes")
@@ -236,7 +237,7 @@ def test_batches_that_share_threads_do_not_block_each_other(store: PostgresBacke
         pick = random.Random(number)
         for step in range(10):
             threads = pick.sample(range(10), 6)
-            batch: list[Save] = [SaveRow(numbered(f"t{n}", 100 * number + step), []) for n in threads]
+            batch: list[Save] = [SaveRow(numbered(f"t{n}", 100 * number + step), [], whole=True) for n in threads]
             batch += [SaveWrites(Ref(f"t{n}", "", "1"), [write("shared", -1), write("shared", 0)]) for n in threads]
             pick.shuffle(batch)
             assert store.save(batch) == [True] * 12

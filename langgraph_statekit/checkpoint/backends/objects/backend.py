@@ -14,7 +14,6 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy, drop
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Driver
 from langgraph_statekit.checkpoint.backends.objects.index import (
-    lacks,
     needs_segments,
     overflow,
     placed,
@@ -169,9 +168,11 @@ class ObjectBackend:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
                     return True  # an earlier attempt, though another writer replaced the head before it was confirmed
-                if lacks(head, save):
-                    return False
                 try:
+                    if self._reader.lacks(head, save):
+                        if self._reader.fresh(thread)[1] == tag:
+                            return False
+                        continue
                     new, waste = self._placed(head, upload, save)
                 except Gone as gone:
                     if self._reader.fresh(thread)[1] == tag:

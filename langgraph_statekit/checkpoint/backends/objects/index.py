@@ -8,7 +8,7 @@ from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.layout import Entry, Head, Segment
 from langgraph_statekit.checkpoint.order import place
-from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, SaveRow
+from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row
 
 HEAD_ROWS: Final = 128
 HEAD_KEYS: Final = 16384
@@ -42,17 +42,6 @@ def select(entries: Iterable[Entry], query: Query) -> list[Row]:
         return row.seq < bounds[row.ref.ns] if row.ref.ns in bounds else row.ref.id < query.before
 
     return sorted((entry.row for entry in entries if wanted(entry.row)), key=lambda row: -row.seq)
-
-
-def lacks(head: Head, save: SaveRow) -> bool:
-    """Whether retention removed what a checkpoint goes on from: its parent, and values that it does not bring along.
-
-    A thread with segments is not asked, as its older rows would have to be read first.
-    """
-    if save.parent is None or head.segments or any(entry.row.ref == save.parent for entry in head.entries):
-        return False
-    stored = {key for entry in head.entries for key in entry.frames}
-    return not stored.issuperset(save.unsent())
 
 
 def needs_segments(head: Head, row: Row, frames: Sequence[Frame]) -> bool:

@@ -22,7 +22,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 )
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.facts import Usage
-from langgraph_statekit.checkpoint.records import Ref
+from langgraph_statekit.checkpoint.records import Ref, SaveRow
 from langgraph_statekit.errors import Corrupt
 
 T = TypeVar("T")
@@ -137,6 +137,14 @@ class Reader:
     def deep(self, head: Head) -> dict[Ref, Entry]:
         """Return the entries of all segments, also of rows whose entry in the head counts."""
         return merge(head, self.segments(head, head.segments))
+
+    def lacks(self, head: Head, save: SaveRow) -> bool:
+        """Whether retention removed what a checkpoint goes on from: its parent, and values that it does not bring."""
+        if save.parent is None or save.parent in inline(head):
+            return False  # as nearly always, without reading older entries
+        entries = self.index(head)
+        stored = {key for entry in entries.values() for key in entry.frames}
+        return save.parent not in entries and not stored.issuperset(save.unsent())
 
     def index(self, head: Head) -> dict[Ref, Entry]:
         """Return all entries of a thread."""
