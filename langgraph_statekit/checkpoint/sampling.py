@@ -36,7 +36,7 @@ class Lane:
     """A namespace of a thread.
 
     Attributes:
-        head: Id of the checkpoint put last.
+        head: Id of the checkpoint put last; empty before the first.
         stored: Id of the last one that is stored: the head, or the parent of what is held.
         child_kept: The head's child must be stored, and so may the head's writes once it is stored itself.
         held: The head, unless it is stored.
@@ -235,9 +235,9 @@ class Lanes:
     def announce(self, key: Key, id: str) -> bool:
         """Have the child of a checkpoint stored, and itself if it is still to come; False: its child is there."""
         with self._lock:
-            lane = self._lanes.get(key)
-            if lane is None or id < lane.head:
-                return lane is None or id not in lane.closed
+            lane = self._known(key)
+            if id < lane.head:
+                return id not in lane.closed
             if id == lane.head:
                 lane.child_kept = True
             else:
@@ -253,8 +253,11 @@ class Lanes:
     def wants(self, key: Key, config: RunnableConfig, id: str) -> bool | None:
         """Return whether writes of a checkpoint are to be stored (True), held (None) or dropped (False)."""
         with self._lock:
-            lane = self._lanes.get(key)
-            if lane is None or at_exit(config):
+            lane = self._known(key)
+            if at_exit(config):
+                return True
+            if not lane.head:  # no put is done yet; and a checkpoint whose writes are stored needs its child
+                lane.kept.add(id)
                 return True
             if id in lane.closed:
                 return False
@@ -274,6 +277,13 @@ class Lanes:
             self._bytes += writes.size
             self._touch(key, lane)
             return True
+
+    def _known(self, key: Key) -> Lane:
+        """Return the lane; of a run that is faster than its first put, one without a head."""
+        if key not in self._lanes:
+            self._lanes[key] = lane = Lane(head="", stored="", child_kept=True)
+            self._touch(key, lane)
+        return self._lanes[key]
 
     def _close(self, lane: Lane) -> None:
         """The head's child is there, and one of the two is not stored: drop the head's writes."""

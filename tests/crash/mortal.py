@@ -192,6 +192,23 @@ def _failing(fate: Fate, effects: Effects) -> Any:
     return graph.add_edge(["sound", "shaky"], "three").add_edge("three", "four").add_edge("four", END)
 
 
+def _failing_alone(fate: Fate, effects: Effects) -> Any:
+    """A chain in which a task fails once."""
+
+    def shaky(_: Any) -> Any:
+        fate.point()
+        if not fate.failed:
+            fate.failed = True
+            raise ConnectionError("once")
+        return {"log": ["shaky"]}
+
+    graph = StateGraph(Log)
+    for name in ("one", "two", "three"):
+        graph.add_node(name, _node(name, fate, effects))
+    graph.add_node("shaky", shaky)
+    return graph.add_edge(START, "one").add_edge("one", "two").add_edge("two", "shaky").add_edge("shaky", "three")
+
+
 class Memory(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
     turns: Annotated[int, operator.add]
@@ -233,4 +250,5 @@ GRAPHS: dict[str, Build] = {
     "stateful question": _nested(_question(), checkpointer=True),
     "fan-out": _fan_out,
     "failing": _failing,
+    "failing alone": _failing_alone,
 }

@@ -17,6 +17,7 @@ import pytest
 
 from langgraph_statekit import Fenced, Sampled, StatekitSaver
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.records import SaveRow
 from tests.conformance import conforms
 from tests.crash.mortal import GRAPHS, Fate, loop
 from tests.faces import LONG, config
@@ -163,4 +164,30 @@ def test_what_a_worker_held_that_was_taken_over_is_dropped() -> None:
                 saver.flush()
                 assert list(store.list(config())) == before
         store.delete_thread("t")
+    saver.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_run_that_is_over_before_its_first_put_is_done_is_stored_too(mode: str) -> None:
+    asked = threading.Event()
+    backend = MemoryBackend()
+    save = backend.save
+
+    def slow(saves: Any) -> Any:
+        if any(isinstance(each, SaveRow) for each in saves):
+            assert asked.wait(20)
+        elif any(write.channel == "__interrupt__" for each in saves for write in each.writes):
+            asked.set()
+        return save(saves)
+
+    backend.save = slow  # type: ignore[method-assign]
+    saver = Sampled(StatekitSaver(backend), every=50, idle_s=NEVER_S)
+    app = GRAPHS["question"](Fate(), Counter()).compile(checkpointer=saver)
+    if mode == "sync":
+        app.invoke({"log": [LONG]}, config())
+    else:
+        asyncio.run(app.ainvoke({"log": [LONG]}, config()))
+    saver._lanes.renew()
+    now = _app(StatekitSaver(backend), GRAPHS["question"]).get_state(config())
+    assert (now.metadata["step"], [each.value for each in now.interrupts]) == (3, ["approve?"])
     saver.close()
