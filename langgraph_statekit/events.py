@@ -13,6 +13,9 @@ from typing import Final, Protocol
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.options import require_numbers
 
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BYTES: Final = tuple(4.0**power for power in range(4, 15))
+"""Bounds of the buckets in which hooks count latencies and sizes."""
 _SLOTS: Final = 60
 _logger: Final = logging.getLogger("langgraph_statekit")
 

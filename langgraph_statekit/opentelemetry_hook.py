@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 from opentelemetry import metrics, trace
 
 from langgraph_statekit.events import (
+    BYTES,
+    SECONDS,
     Conflicted,
     Event,
     Failed,
@@ -18,9 +20,6 @@ from langgraph_statekit.events import (
     Retried,
     Saved,
 )
-
-SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-BYTES: Final = tuple(4.0**power for power in range(4, 15))
 
 
 class OpenTelemetryHook:

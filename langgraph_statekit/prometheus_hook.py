@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from langgraph_statekit.events import (
+    BYTES,
+    SECONDS,
     Conflicted,
     Event,
     Failed,
@@ -19,9 +21,6 @@ from langgraph_statekit.events import (
     Retried,
     Saved,
 )
-
-SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-BYTES: Final = tuple(4.0**power for power in range(4, 15))
 
 
 class _Metrics:
