@@ -12,7 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
-    {"extras", "checkpoint.options", "checkpoint.claims"},
+    {"extras", "checkpoint.options", "checkpoint.claims", "checkpoint.expiry"},
     {
         "checkpoint.cache",
         "checkpoint.order",
@@ -31,6 +31,7 @@ LAYERS = [
     {"checkpoint.results"},
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
+    {"checkpoint.sweeping"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.observed"},
     {"leases"},

@@ -7,6 +7,10 @@ cause, after its own retries (`retrying` in run.py). A fault that waiting cannot
 bucket or folder that does not exist or may not be written) raises `Misuse` at once, with the driver's error as cause.
 What may pass (nobody listens, a name does not resolve, a server starts or is full, a disk is full) is repeated.
 No error shows a password.
+
+A thread that has expired (see `expiry`) is to every verb one that does not exist, from that moment on by the store's
+clock; what is saved then begins a new one. Saves, granted claims, and reads with `refresh` let a thread live on, in the
+same step; a copy has the time to live of its source, and begins it anew.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -34,9 +39,11 @@ class Backend(Protocol):
 
     Attributes:
         deltas: Whether `save` takes frames that build on others; if not, each comes whole.
+        sweeps: Whether `sweep` is cheap and needed, so that savers call it now and then.
     """
 
     deltas: bool
+    sweeps: bool
 
     def setup(self) -> None:
         """Create what the store needs; harmless when repeated, also by many workers at once."""
@@ -87,10 +94,10 @@ class Backend(Protocol):
         not in the past for one that runs. Leases are deleted with their thread by `drop_thread` only, and not copied.
         """
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         """Return a checkpoint with its writes, every stored frame of `row.keys` and all that these build on.
 
-        `id=None` means the head.
+        `id=None` means the head; `refresh` is that of `Query`.
 
         The head is the row of the namespace with the highest `seq` that is not hidden. Hidden rows are not found.
         """
@@ -129,3 +136,9 @@ class Backend(Protocol):
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         """Yield thread ids in pages, in a fixed order; with `run_ids`, only threads that have a row of these runs
         (a store without such an index may yield more)."""
+
+    def sweep(self, orphans_us: int) -> Swept:
+        """Remove some of what has expired, and of the writes that came so long ago and whose checkpoint never did.
+
+        Never touches what is not both old enough and without its checkpoint at that moment; holds up no save.
+        """

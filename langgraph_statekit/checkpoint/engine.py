@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -21,6 +22,7 @@ from langgraph.checkpoint.base import (
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of
 from langgraph_statekit.checkpoint.order import clock_us
@@ -43,6 +45,7 @@ from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_la
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, rewritten
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
+from langgraph_statekit.checkpoint.sweeping import Sweeping, sweep_all
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
 
 PAGE_ROWS = 100
@@ -62,6 +65,8 @@ class Engine:
         self._ready = False
         self.retention: Retention | None = None
         self.pacing = Pacing()
+        self.ttl_us = 0
+        self.sweeping: Sweeping | None = None
 
     async def setup(self) -> None:
         await self._io(self._backend.setup)
@@ -91,11 +96,13 @@ class Engine:
             def others() -> list[tuple[bytes, bytes | None]]:
                 return codec.pack_values(row.ref.ns, checkpoint, new_versions)
 
-            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others)
+            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others, self.ttl_us)
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
         if self.retention is not None and self.pacing.due(thread):
             await self._retain(thread, self.retention)
+        if self.sweeping is not None:
+            self.sweeping.now_and_then()
         return config_of(row.ref, token)
 
     async def _save_row(
@@ -106,22 +113,23 @@ class Engine:
         token: int | None,
         takes: Callable[[int], None] = lambda size_bytes: None,
         others: Callable[[], list[tuple[bytes, bytes | None]]] = list,
+        ttl_us: int | None = None,
     ) -> None:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         takes(len(row.body) + sum([len(frame.data or b"") for frame in frames]))
         await self._store()
-        if not await self._save(SaveRow(row, frames, at, token)):
+        if not await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us)):
             # A base is gone, or what the checkpoint goes on from was removed: all values go along.
             frames, chains = self._frames.pack(thread, [*plains, *others()], whole=True)
-            if not await self._save(SaveRow(row, frames, at, token)):
+            if not await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us)):
                 if row.packed_deltas:
                     raise Conflict(
                         f"checkpoint {from_text(row.parent or '')!r} of thread {from_text(thread)!r}, which a run goes"
                         " on from, was removed meanwhile, and its delta channels cannot be rebuilt without it; nothing"
                         " was saved: run again from the latest checkpoint, and keep more of the thread"
                     )
-                await self._save(SaveRow(row, frames, at, token, whole=True))
+                await self._save(SaveRow(row, frames, at, token, whole=True, ttl_us=ttl_us))
         self._frames.remember(thread, chains)
 
     async def rewrite(self, codec: Codec, thread_id: str, step: Step, token: int | None) -> int:
@@ -219,7 +227,7 @@ class Engine:
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()
-        stored = await self._io(store.load, *ref_of(config))
+        stored = await self._io(store.load, *ref_of(config), self.ttl_us != 0)
         if stored is None:
             return None
         row = stored.row
@@ -248,13 +256,13 @@ class Engine:
         if config is not None:
             thread, ns, id = ref_of(config)
             scope = None if config["configurable"].get("checkpoint_ns") is None else ns
-            yield Query(thread, scope, id, before)
+            yield Query(thread, scope, id, before, refresh=self.ttl_us != 0)
             return
         store = await self._store()
         pages = iter(await self._io(store.threads))
         while page := await self._io(next, pages, ()):
             for thread in page:
-                yield Query(thread, before=before)
+                yield Query(thread, before=before)  # whoever lists all threads uses none of them
 
     async def _list_thread(
         self, codec: Codec, query: Query, filter: Mapping[str, Any], limit: int | None
@@ -263,7 +271,7 @@ class Engine:
         below = None
         while limit is None or limit > 0:
             size = PAGE_ROWS if limit is None or filter else min(limit, PAGE_ROWS)
-            rows = await self._io(store.rows, Query(query.thread, query.ns, query.id, query.before, below, size))
+            rows = await self._io(store.rows, replace(query, below_seq=below, limit=size))
             matching = [row for row in rows if not filter or matches(codec.metadata(row), filter)]
             wanted = matching[:limit]
             if wanted:
@@ -367,6 +375,10 @@ class Engine:
                 await self.delete_thread(thread)
             else:
                 await self._change(to_text(thread), plan)
+
+    async def sweep(self, orphans_us: int) -> Swept:
+        """Remove all that has expired, and writes whose checkpoint never came."""
+        return await self._io(sweep_all, await self._store(), orphans_us)
 
     async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> int:
         """Make a planned change and return how many rows it left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -20,10 +20,14 @@ from langgraph_statekit.checkpoint.records import Save
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
+from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hook, Hooks, LeaseLost
 from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
 from langgraph_statekit.versions import Schema, schemas_of
+
+_LEAST_TTL_S: Final = 0.1
+_MOST_TTL_US: Final = 1 << 52  # some stores keep it in a double
 
 
 class Lifecycle(BaseCheckpointSaver[str]):
@@ -42,6 +46,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         hooks: Sequence[Hook] = (),
         require_lease: bool = False,
         retention: Retention | None = None,
+        ttl_s: float | None = None,
+        expire_interrupted: bool = False,
     ) -> None:
         require_numbers(int, 0, cache_bytes=cache_bytes, max_pending_bytes=max_pending_bytes)
         require_numbers(int, 1, workers=workers, max_pending=max_pending)
@@ -74,6 +80,14 @@ class Lifecycle(BaseCheckpointSaver[str]):
             raise Misuse(f"the option retention must be a Retention, not {retention!r}")
         self.retention = self._sync.retention = self._async.retention = retention
         self._sync.pacing = self._async.pacing
+        if ttl_s is not None:
+            require_numbers(float, _LEAST_TTL_S, ttl_s=ttl_s)
+        if not isinstance(expire_interrupted, bool):
+            raise Misuse(f"the option expire_interrupted must be True or False, not {expire_interrupted!r}")
+        ttl_us = min(int((ttl_s or 0) * 1e6), _MOST_TTL_US)
+        self._sync.ttl_us = self._async.ttl_us = -ttl_us if expire_interrupted else ttl_us
+        if ttl_us and backend.sweeps:
+            self._sync.sweeping = self._async.sweeping = Sweeping(backend, self._threads)
 
         def lost(lease: Lease) -> None:
             if hook:

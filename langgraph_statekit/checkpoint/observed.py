@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Frame, Save, SaveRow, Write, from_text
 from langgraph_statekit.checkpoint.repeating import telling_retries
@@ -152,6 +153,10 @@ class ObservedEngine(Engine):
         with self._operation(Pruned, "prune") as op:
             await op.engine.prune(thread_ids, strategy)
 
+    async def sweep(self, orphans_us: int) -> Swept:
+        with self._operation(Pruned, "sweep") as op:
+            return await op.engine.sweep(orphans_us)
+
 
 class _Operation:
     """One operation under way, and the runtime of its engine."""
@@ -165,6 +170,7 @@ class _Operation:
         self.engine = Engine(owner._backend, self, owner._frames, owner._saves)
         self.engine._ready = owner._ready
         self.engine.retention, self.engine.pacing = owner.retention, owner.pacing
+        self.engine.ttl_us, self.engine.sweeping = owner.ttl_us, owner.sweeping
         self.plain_bytes = self._stored_bytes = self._checkpoints = 0
         self._thread_ids: dict[str, None] = {}
         self.target_thread_id = ""

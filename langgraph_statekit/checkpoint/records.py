@@ -150,6 +150,7 @@ class Query:
             compared by `seq`, in any other by id as text. None: no bound.
         below_seq: Only rows with `seq < below_seq`: where the last page ended. None: from the newest.
         limit: At most this many rows.
+        refresh: Whether the read lets the thread live on, see `expiry`.
     """
 
     thread: str
@@ -158,6 +159,7 @@ class Query:
     before: str | None = None
     below_seq: int | None = None
     limit: int = 100
+    refresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ class SaveRow:
         at: The time in its id, see `order`.
         token: That of the lease under which it is saved, see `claims`; None: under none.
         whole: It comes with all values there are; else one whose parent is gone is refused if it lacks some.
+        ttl_us: The time to live of its thread from now on, see `expiry`; None: as it was.
     """
 
     row: Row
@@ -216,6 +219,7 @@ class SaveRow:
     at: int = 0
     token: int | None = None
     whole: bool = False
+    ttl_us: int | None = None
 
     @property
     def thread(self) -> str:

@@ -15,7 +15,9 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
+from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
 from langgraph_statekit.checkpoint.lifecycle import Lifecycle
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import run_sync
 
@@ -39,6 +41,10 @@ class StatekitSaver(Lifecycle):
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`. Removals need none.
         retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved.
             None keeps all.
+        ttl_s: Seconds without a read, a write or a lease renewal by a saver with this option after which a thread
+            expires as a whole, by the store's clock; reads and writes in the first tenth of the time may leave the end
+            as it is. A thread has what its last checkpoint was saved with. None: it stays for ever.
+        expire_interrupted: Let threads expire that wait for an answer to an interrupt, too. Leased ones never do.
     """
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -249,6 +255,28 @@ class StatekitSaver(Lifecycle):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str | Retention = "keep_latest") -> None:
         """Async version of `prune`."""
         await self._async.prune(thread_ids, strategy)
+
+    def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
+        """Remove what expired, and writes whose checkpoint never came; return how many threads and checkpoints that was.
+
+        What has expired is out of sight already. SQLite and Postgres are swept now and then by puts with `ttl_s`, Redis
+        removes expired threads by itself; object stores are swept by this call only, which reads every thread there.
+
+        Args:
+            orphans_s: Writes that came longer ago than this, in seconds by the store's clock, are orphans if their
+                checkpoint is not stored. It must be longer than any put takes.
+
+        Raises:
+            Misuse: `orphans_s` is no number of at least 60.
+            Unavailable: The store did not answer; call again.
+        """
+        require_numbers(float, 60, orphans_s=orphans_s)
+        return run_sync(self._sync.sweep(int(orphans_s * 1e6)))
+
+    async def asweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
+        """Async version of `sweep`."""
+        require_numbers(float, 60, orphans_s=orphans_s)
+        return await self._async.sweep(int(orphans_s * 1e6))
 
     def label(self, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label that keeps it from `prune` and retention, and return its config.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late
+from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_held, is_over
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
@@ -38,6 +39,9 @@ class _Thread:
     rows: dict[Ref, Row] = field(default_factory=dict)
     frames: dict[bytes, Frame] = field(default_factory=dict)
     writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
+    early: dict[Ref, int] = field(default_factory=dict)
+    ttl_us: int = 0
+    until_us: int | None = None
 
     def free(self, row: Row, at: int) -> int:
         """The place of a new row."""
@@ -53,11 +57,35 @@ class _Thread:
         rows = (row for row in self.rows.values() if not row.hidden and ns in (None, row.ref.ns))
         return sorted(rows, key=lambda row: -row.seq)
 
+    def fill(
+        self, keys: Collection[bytes], refs: Collection[Ref]
+    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
+        """See `Backend.fill`."""
+        return (
+            {key: self.frames[key] for key in with_bases(self.frames, keys)},
+            {ref: list(self.writes.get(ref, {}).values()) for ref in refs if ref in self.rows},
+        )
+
+    def live_on(self, lease: Held | None) -> None:
+        """Set the end anew."""
+        if not self.ttl_us:
+            self.until_us = None
+            return
+        asked = {ref for ref, writes in self.writes.items() if any(idx == INTERRUPT_IDX for _, idx in writes)}
+        held = is_held(self.latest(), asked)
+        leased_us = lease.until_us if lease else 0
+        self.until_us = end(self.ttl_us, self.until_us, _now_us(), held=held, leased_us=leased_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
 
 class MemoryBackend:
     """Threads in a dict behind one lock."""
 
     deltas = True
+    sweeps = True
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -79,9 +107,22 @@ class MemoryBackend:
     def facts(self) -> Sequence[Fact]:
         return [Fact("memory", "this process", BAD, "nothing survives the end of this process: for tests only")]
 
+    def _alive(self, name: str) -> _Thread | None:
+        """Return a thread, unless it has expired: then it is removed."""
+        thread = self._threads.get(name)
+        if thread is not None and is_over(thread.until_us, _now_us()):
+            del self._threads[name]
+            return None
+        return thread
+
+    def _live_on(self, name: str) -> None:
+        thread = self._alive(name)
+        if thread is not None:
+            thread.live_on(self._leases.get(name))
+
     def usage(self, thread: str) -> Usage:
         with self._lock:
-            held = self._threads.get(thread, _Thread())
+            held = self._alive(thread) or _Thread()
             sizes = [len(row.body) + len(row.packed_keys) + len(row.packed_deltas) for row in held.rows.values()]
             sizes += [len(frame.stored) for frame in held.frames.values()]
             sizes += [len(write.data) for writes in held.writes.values() for write in writes.values()]
@@ -95,21 +136,26 @@ class MemoryBackend:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
             if isinstance(save, SaveRow):
-                return self._save_row(save)
-            return self._save_writes(save.ref, save.writes)
+                done = self._save_row(save)
+            else:
+                done = self._save_writes(save.ref, save.writes)
+            if done:
+                self._live_on(save.thread)
+            return done
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._lock:
             for claim in claims:
-                granted = decide(claim, self._leases.get(claim.thread), time.time_ns() // 1000)
+                granted = decide(claim, self._leases.get(claim.thread), _now_us())
                 if granted is not None:
                     self._leases[claim.thread] = granted
+                    self._live_on(claim.thread)
             return [self._leases.get(claim.thread) for claim in claims]
 
     def _save_row(self, save: SaveRow) -> bool:
         row, frames, at = save.row, save.frames, save.at
         with self._lock:
-            thread = self._threads.get(row.ref.thread, _Thread())
+            thread = self._alive(row.ref.thread) or _Thread()
             if save.parent and save.parent not in thread.rows and not thread.frames.keys() >= {*save.unsent()}:
                 return False
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
@@ -119,6 +165,8 @@ class MemoryBackend:
             seq = known.seq if known else thread.free(row, at)
             thread.seq = max(thread.seq, seq)
             thread.rows[row.ref] = row._replace(seq=seq)
+            thread.early.pop(row.ref, None)
+            thread.ttl_us = thread.ttl_us if save.ttl_us is None else save.ttl_us
             for frame in frames:
                 old = thread.frames.pop(frame.key, None)
                 if old is not None and (frame.data is None or frame.check != old.check):
@@ -130,24 +178,31 @@ class MemoryBackend:
 
     def _save_writes(self, ref: Ref, writes: Sequence[Write]) -> bool:
         with self._lock:
-            stored = self._threads.setdefault(ref.thread, _Thread()).writes.setdefault(ref, {})
+            thread = self._alive(ref.thread) or self._threads.setdefault(ref.thread, _Thread())
+            if ref not in thread.rows:
+                thread.early.setdefault(ref, _now_us())
+            stored = thread.writes.setdefault(ref, {})
             for write in writes:
                 if write.idx < 0 or (write.task, write.idx) not in stored:
                     stored[write.task, write.idx] = write
             return True
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._lock:
-            rows = self._threads.get(thread, _Thread()).latest(ns)
-            row = next((row for row in rows if id in (None, row.ref.id)), None)
+            held = self._alive(thread) or _Thread()
+            row = next((row for row in held.latest(ns) if id in (None, row.ref.id)), None)
             if row is None:
                 return None
-            frames, writes = self.fill(thread, row.keys, [row.ref])
+            if refresh:
+                self._live_on(thread)
+            frames, writes = held.fill(row.keys, [row.ref])
             return Stored(row, frames, writes.get(row.ref, ()))
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._lock:
-            thread = self._threads.get(query.thread, _Thread())
+            thread = self._alive(query.thread) or _Thread()
+            if query.refresh:
+                self._live_on(query.thread)
             return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
 
     def _selects(self, thread: _Thread, query: Query, row: Row) -> bool:
@@ -162,15 +217,11 @@ class MemoryBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._lock:
-            held = self._threads.get(thread, _Thread())
-            return (
-                {key: held.frames[key] for key in with_bases(held.frames, keys)},
-                {ref: list(held.writes.get(ref, {}).values()) for ref in refs if ref in held.rows},
-            )
+            return (self._alive(thread) or _Thread()).fill(keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._lock:
-            held = self._threads.get(thread, _Thread(rev=0))
+            held = self._alive(thread) or _Thread(rev=0)
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
             return Outline(
                 held.rev,
@@ -180,7 +231,7 @@ class MemoryBackend:
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._lock:
-            held = self._threads.get(thread, _Thread(rev=0))
+            held = self._alive(thread) or _Thread(rev=0)
             if held.rev != rev:
                 return False
             for ref in change.drop:
@@ -194,6 +245,7 @@ class MemoryBackend:
             held.rev += 1
             if not held.rows:
                 self._threads.pop(thread, None)
+            self._live_on(thread)
             return True
 
     def drop_thread(self, thread: str) -> None:
@@ -203,10 +255,10 @@ class MemoryBackend:
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._lock:
-            there = self._threads.get(target, _Thread())
+            there = self._alive(target) or _Thread()
             if there.rows:
                 return there.copied_by == operation
-            held = self._threads.get(source)
+            held = self._alive(source)
             if held is None or not held.rows:
                 return True
             self._threads[target] = _Thread(
@@ -219,7 +271,10 @@ class MemoryBackend:
                 },
                 dict(held.frames),
                 {ref._replace(thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
+                {ref._replace(thread=target): at for ref, at in held.early.items()} | there.early,
+                held.ttl_us,
             )
+            self._live_on(target)
             return True
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
@@ -227,10 +282,28 @@ class MemoryBackend:
             found = sorted(
                 name
                 for name, held in self._threads.items()
-                if held.rows and (run_ids is None or any(row.run_id in run_ids for row in held.rows.values()))
+                if held.rows
+                and not is_over(held.until_us, _now_us())
+                and (run_ids is None or any(row.run_id in run_ids for row in held.rows.values()))
             )
         if found:
             yield found
+
+    def sweep(self, orphans_us: int) -> Swept:
+        with self._lock:
+            threads = orphans = 0
+            for name in list(self._threads):
+                thread = self._alive(name)
+                if thread is None:
+                    threads += 1
+                    continue
+                gone = {ref for ref, at in thread.early.items() if at + orphans_us <= _now_us()}
+                for ref in gone - thread.rows.keys():
+                    orphans += bool(thread.writes.pop(ref, None))
+                thread.early = {ref: at for ref, at in thread.early.items() if ref not in gone}
+                if not thread.rows and not thread.writes:
+                    del self._threads[name]
+            return Swept(threads, orphans)
 
 
 class MemoryStoreSaver(StatekitSaver):

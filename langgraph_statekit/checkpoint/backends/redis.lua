@@ -3,7 +3,9 @@
 -- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, and the thread's lease.
 --   meta    hash: v = format, rev, seq = highest one given, by = operation of the copy, op = that of the last apply,
 --           h:NAMESPACE = name of its head, r:RUN = number of its rows (RUN begins with "="),
---           e:NAMESPACE \0 ID = there are writes, but no row
+--           e:NAMESPACE \0 ID = when writes came (microseconds) that have no row yet;
+--           if it can expire: t = time to live (negative: interrupted or not), u = its end while it has one
+--           (milliseconds), n = thread. All five keys then expire at that end. Without any row they expire as orphans
 --   order   zset: NAMESPACE \0 ID -> seq
 --   heads   hash, all that retention looks at: name of a row (its seq in hex) -> format and hidden (1 byte each), lengths of
 --           texts and deltas (4 bytes each), texts, deltas, keys; key of a frame (16 or 20 bytes) -> its first 26 bytes.
@@ -13,18 +15,21 @@
 --           name of a batch (17 characters) -> format (1 byte), name of the next older batch or NONE,
 --           length of the task (4 bytes), task, entries: idx and length (4 bytes each), payload
 --   lease   hash: holder, owner, token, until (microseconds)
--- Nothing but the index holds the thread's id, so that whole keys can be copied to another thread.
+--   index   zset: thread -> its end, or 0
+-- Nothing but the index and `n` holds the thread's id, so that whole keys can be copied to another thread.
 
 local FORMAT = 1
 local FENCED = 2
 local CHUNK = 1000 -- unpack fails at about 8,000 values; even, because HSET takes pairs
 local NONE = string.rep('-', 17)
+local INTERRUPT = -3
+local ORPHANS_MS = 86400000
 local TEXTS = '^([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)$'
 local call, byte, sub = redis.call, string.byte, string.sub
 local meta, order, heads, data, writes, index, lease = unpack(KEYS)
 local verb = ARGV[1]
 
-local version = call('HGET', meta, 'v')
+local version, ttl, till = unpack(call('HMGET', meta, 'v', 't', 'u'))
 local source_version = KEYS[8] and call('HGET', KEYS[8], 'v') -- only a copy has it
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
@@ -35,6 +40,97 @@ local function fenced(token) return token ~= '' and call('HGET', lease, 'token')
 -- A call makes all functions anew up to where it returns, so the verbs come in the order of how often they are called.
 
 local function mark(member) return sub(redis.sha1hex(member), 1, 16) end
+
+-- A number as the store needs it; some servers print a score of 100000000 as 1e+08.
+local function whole(number) return string.format('%.0f', number) end
+
+local function now()
+  local time = call('TIME')
+  return time[1] .. string.format('%06d', time[2])
+end
+
+local function expire(over)
+  for i = 1, 5 do
+    if over then call('PEXPIREAT', KEYS[i], over) else call('PERSIST', KEYS[i]) end
+  end
+end
+
+-- When a thread with a time to live ends that something happens to now: see expiry.py.
+local function next_end(at)
+  local span, over = math.abs(ttl), tonumber(till)
+  if not over or over - at > span or over - at < 0.9 * span then over = at + span end
+  return whole(math.max(over, math.ceil((call('HGET', lease, 'until') or 0) / 1000)))
+end
+
+-- Sets the end of a thread with a time to live anew, also for keys that came since; none while it is `held`.
+local function live_on(held)
+  local at, name = math.floor(now() / 1000), call('HGET', meta, 'n')
+  if held and tonumber(ttl) > 0 then
+    call('HDEL', meta, 'u')
+    expire()
+    return call('ZADD', index, 0, name)
+  end
+  local over = next_end(at)
+  call('HSET', meta, 'u', over)
+  expire(over)
+  call('ZADD', index, over, name)
+  call('ZREMRANGEBYSCORE', index, 1, '(' .. whole(at))
+end
+
+local function split(member)
+  local at = string.find(member, '\0', 1, true)
+  return sub(member, 1, at - 1), sub(member, at + 1)
+end
+
+-- What names a row in heads, data and meta; shorter than the key of any frame.
+local function name_of(score) return string.format('%x', score) end
+
+local function hidden(head) return byte(head, 2) == 1 end
+
+-- The batches of a checkpoint, newest first, and their names.
+local function batches(head)
+  local blobs, names = {}, {}
+  local name = call('HGET', writes, head)
+  while name and name ~= NONE do
+    local blob = call('HGET', writes, name)
+    blobs[#blobs + 1], names[#names + 1] = blob, name
+    name = sub(blob, 2, 18)
+  end
+  return blobs, names
+end
+
+-- Whether there is an interrupt among the entries of a batch.
+local function asks(text, at)
+  while at <= #text do
+    local idx, size = struct.unpack('>i4I4', text, at)
+    if idx == INTERRUPT then return true end
+    at = at + 8 + size
+  end
+end
+
+local function asked(member)
+  for _, blob in ipairs((batches(mark(member)))) do
+    if asks(blob, 23 + struct.unpack('>I4', blob, 19)) then return true end
+  end
+end
+
+-- Whether the thread is interrupted: see expiry.py.
+local function waits()
+  local seen, top, size = {}, '+inf', 4
+  while true do
+    local page = call('ZREVRANGEBYSCORE', order, top, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
+    if #page == 0 then return false end
+    for i = 1, #page, 2 do
+      local ns = split(page[i])
+      if not seen[ns] and not hidden(call('HGET', heads, name_of(page[i + 1]))) then
+        if asked(page[i]) then return true end
+        if ns == '' then return false end
+        seen[ns] = true
+      end
+    end
+    top, size = '(' .. page[#page], CHUNK
+  end
+end
 
 local function merge(old, new)
   local sequence, entries = {}, {}
@@ -57,9 +153,10 @@ end
 if verb == 'save_writes' then
   if fenced(ARGV[2]) then return FENCED end
   local member = ARGV[3]
-  local head = mark(member)
+  local head, asking = mark(member), false
   for i = 4, #ARGV, 2 do
     local task, entries = ARGV[i], ARGV[i + 1]
+    asking = asking or ttl and asks(entries, 1)
     local name = sub(redis.sha1hex(member .. '\0' .. task), 1, 17)
     local old = call('HGET', writes, name)
     if old then
@@ -68,19 +165,20 @@ if verb == 'save_writes' then
       if merged ~= old then call('HSET', writes, name, merged) end
     else
       local older = call('HGET', writes, head)
-      if not older and not call('ZSCORE', order, member) then call('HSET', meta, 'e:' .. member, '') end
+      if not older and not call('ZSCORE', order, member) then call('HSETNX', meta, 'e:' .. member, now()) end
       local blob = string.char(FORMAT) .. (older or NONE) .. struct.pack('>I4', #task) .. task .. entries
       call('HSET', writes, head, name, name, blob)
     end
   end
+  if not version then
+    for i = 1, 5, 4 do
+      call('PEXPIRE', KEYS[i], ORPHANS_MS)
+    end
+  elseif ttl and (till or asking) then
+    live_on(asking and waits())
+  end
   return 1
 end
-
--- A number as the store needs it; some servers print a score of 100000000 as 1e+08.
-local function whole(number) return string.format('%.0f', number) end
-
--- What names a row in heads, data and meta; shorter than the key of any frame.
-local function name_of(score) return string.format('%x', score) end
 
 local function many(command, key, list, from, to)
   local found = {}
@@ -96,8 +194,6 @@ local function many(command, key, list, from, to)
   return found
 end
 
-local function hidden(head) return byte(head, 2) == 1 end
-
 -- The texts of a row, its deltas with their length, and its keys.
 local function parts(head)
   local _, _, texts, deltas = struct.unpack('>BBI4I4', head)
@@ -111,16 +207,6 @@ end
 
 local function count(run, by)
   if run ~= '' and call('HINCRBY', meta, 'r:' .. run, by) <= 0 then call('HDEL', meta, 'r:' .. run) end
-end
-
-local function now()
-  local time = call('TIME')
-  return time[1] .. string.format('%06d', time[2])
-end
-
-local function split(member)
-  local at = string.find(member, '\0', 1, true)
-  return sub(member, 1, at - 1), sub(member, at + 1)
 end
 
 -- Finds the heads of the given namespaces again.
@@ -201,12 +287,12 @@ local function complete(head, sent)
 end
 
 -- ARGV: token or '', member of the row and of its parent, namespace, thread, head and body, run, at and until
--- when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), keys of the
--- frames to remove, then key and data of each other frame.
+-- when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the thread's
+-- time to live from now on or '', keys of the frames to remove, then key and data of each other frame.
 if verb == 'save' then
   if fenced(ARGV[2]) then return FENCED end
-  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs = unpack(ARGV, 3, 13)
-  local first = 14
+  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life = unpack(ARGV, 3, 14)
+  local first = 15
   local gone = first - 1 + removed
   local keys, checks, frame_heads = {}, {}, {}
   for i = first, gone do
@@ -253,111 +339,17 @@ if verb == 'save' then
     count(run, 1)
   end
   if old and hidden(old) ~= hidden(head) then promote({ [ns] = true }) end
+  local had = ttl
+  if life ~= '' then ttl = life ~= '0' and life end
+  if ttl and ttl ~= had then call('HSET', meta, 't', ttl, 'n', thread) end
+  if ttl then
+    live_on((early or old or not till or ttl ~= had) and waits())
+  elseif had then
+    call('HDEL', meta, 't', 'u', 'n')
+    expire()
+    call('ZADD', index, 0, thread)
+  elseif not version then
+    expire()
+  end
   return 1
 end
-
-local function optional(text) return text ~= '' and sub(text, 2) or nil end
-
--- The batches of a checkpoint, newest first, and their names.
-local function batches(head)
-  local blobs, names = {}, {}
-  local name = call('HGET', writes, head)
-  while name and name ~= NONE do
-    local blob = call('HGET', writes, name)
-    blobs[#blobs + 1], names[#names + 1] = blob, name
-    name = sub(blob, 2, 18)
-  end
-  return blobs, names
-end
-
--- Those of the keys that are stored with all that they build on, as keys and data.
-local function closure(keys, from, to)
-  local found, seen = {}, {}
-  for i, head in ipairs(many('HMGET', heads, keys, from, to)) do
-    local key = keys[(from or 1) + i - 1]
-    while head and not seen[key] do
-      seen[key], found[#found + 1] = true, key
-      local base, check = base_of(head)
-      if not base then break end
-      key, head = find(base, check)
-    end
-  end
-  return { found, many('HMGET', data, found) }
-end
-
-if verb == 'load' then
-  local ns, id = ARGV[2], ARGV[3]
-  local score = id ~= '' and call('ZSCORE', order, ns .. '\0' .. optional(id))
-  local name = id == '' and call('HGET', meta, 'h:' .. ns) or score and name_of(score)
-  local head = name and call('HGET', heads, name)
-  if not head or hidden(head) then return false end
-  local texts, deltas, rest = parts(head)
-  local keys = {}
-  for at = deltas + 1, #rest, 16 do
-    keys[#keys + 1] = sub(rest, at, at + 15)
-  end
-  local blobs = batches(mark(string.match(texts, '^[^%z]*%z[^%z]*')))
-  return { name, head, call('HGET', data, name), closure(keys), blobs }
-end
-
--- The `<` of Lua follows the locale of the server.
-local function less(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = byte(a, i), byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return #a < #b
-end
-
-if verb == 'rows' then
-  local ns, id, before, below, limit = unpack(ARGV, 2, 6)
-  ns, id, before, limit = optional(ns), optional(id), optional(before), tonumber(limit)
-  local found, bounds = {}, {}
-  local function selects(member, score)
-    local its_ns, its_id = split(member)
-    if (ns and its_ns ~= ns) or (id and its_id ~= id) then return false end
-    if not before then return true end
-    if bounds[its_ns] == nil then bounds[its_ns] = call('ZSCORE', order, its_ns .. '\0' .. before) end
-    local bound = bounds[its_ns]
-    if bound then return tonumber(score) < tonumber(bound) end
-    return less(its_id, before)
-  end
-  local function take(page)
-    local names, shown, row_heads = {}, {}, {}
-    for i = 1, #page, 2 do
-      if selects(page[i], page[i + 1]) then names[#names + 1] = name_of(page[i + 1]) end
-    end
-    for i, head in ipairs(many('HMGET', heads, names)) do
-      if not hidden(head) and #found + 3 * #shown < 3 * limit then
-        shown[#shown + 1], row_heads[#row_heads + 1] = names[i], head
-      end
-    end
-    for i, body in ipairs(many('HMGET', data, shown)) do
-      found[#found + 1], found[#found + 2], found[#found + 3] = shown[i], row_heads[i], body
-    end
-  end
-  if ns and id then
-    local score = call('ZSCORE', order, ns .. '\0' .. id)
-    if score and (below == '' or tonumber(score) < tonumber(below)) then take({ ns .. '\0' .. id, score }) end
-    return found
-  end
-  local top, size = below == '' and '+inf' or '(' .. below, math.min(limit, CHUNK)
-  while #found < 3 * limit do
-    local page = call('ZREVRANGEBYSCORE', order, top, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
-    if #page == 0 then break end
-    take(page)
-    top, size = '(' .. page[#page], math.min(2 * size, CHUNK)
-  end
-  return found
-end
-
-if verb == 'fill' then
-  local keys = ARGV[2]
-  local found = {}
-  for i = 3 + keys, #ARGV do
-    found[#found + 1] = call('ZSCORE', order, ARGV[i]) and batches(mark(ARGV[i])) or false
-  end
-  return { closure(ARGV, 3, 2 + keys), found }
-end
-
-if verb == 'outline' then return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end

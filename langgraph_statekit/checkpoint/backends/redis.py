@@ -34,6 +34,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     member_of,
     optional,
     save_arguments,
+    scored,
     unpack_frames,
     unpack_lease,
     unpack_outline,
@@ -42,6 +43,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
@@ -65,7 +67,8 @@ T = TypeVar("T")
 BUCKETS: Final = 1024
 _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
-_SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
+_PARTS: Final = ("redis.lua", "redis_read.lua", "redis_change.lua")
+_SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS)
 _FENCED: Final = 2
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
@@ -84,6 +87,7 @@ class RedisBackend:
     """
 
     deltas = True
+    sweeps = False
 
     def __init__(
         self,
@@ -145,8 +149,8 @@ class RedisBackend:
         replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
         return [reply if isinstance(reply, Exception) else unpack_lease(reply) for reply in replies]
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
-        found = self._run("load", thread, ns, optional(id))
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
+        found = self._run("load", thread, ns, optional(id), int(refresh))
         if found is None:
             return None
         name, head, body, frames, batches = found
@@ -162,6 +166,7 @@ class RedisBackend:
             optional(query.before),
             below,
             query.limit,
+            int(query.refresh),
         )
         return unpack_rows(query.thread, flat)
 
@@ -200,14 +205,32 @@ class RedisBackend:
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         for first in range(0, BUCKETS, _PAGE_BUCKETS):
             buckets = range(first, first + _PAGE_BUCKETS)
-            replies = self._pipeline([("ZRANGE", self._index(bucket), 0, -1) for bucket in buckets])
-            found = [member.decode() for members in replies for member in members]
+            replies = self._pipeline([("ZRANGE", self._index(bucket), 0, -1, "WITHSCORES") for bucket in buckets])
+            ends = {thread: end for reply in replies for thread, end in scored(reply)}
+            mortal = [thread for thread, end in ends.items() if end]
+            stored = self._pipeline([("HEXISTS", self._keys(thread)[0], "v") for thread in mortal])
+            gone = {thread for thread, alive in zip(mortal, stored, strict=True) if not alive}
+            found = [thread for thread in ends if thread not in gone]
             for at in range(0, len(found), _PAGE_THREADS):
                 page = found[at : at + _PAGE_THREADS]
                 if run_ids is not None:
                     page = self._with_runs(page, run_ids)
                 if page:
                     yield page
+
+    def sweep(self, orphans_us: int) -> Swept:
+        orphans = 0
+        for first in range(0, BUCKETS, _PAGE_BUCKETS):
+            buckets = range(first, first + _PAGE_BUCKETS)
+            replies = self._pipeline([("ZRANGE", self._index(bucket), 0, -1) for bucket in buckets])
+            threads = [member.decode() for members in replies for member in members]
+            for at in range(0, len(threads), _PAGE_THREADS):
+                calls = [(self._keys(each), ("sweep", each, orphans_us)) for each in threads[at : at + _PAGE_THREADS]]
+                for reply in self._eval_all(calls):
+                    if isinstance(reply, Exception):
+                        raise reply
+                    orphans += reply
+        return Swept(orphans=orphans)
 
     def _with_runs(self, threads: Sequence[str], run_ids: Collection[str]) -> list[str]:
         fields = [f"r:{optional(run_id)}".encode() for run_id in run_ids]

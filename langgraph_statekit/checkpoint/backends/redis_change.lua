@@ -1,4 +1,4 @@
--- Removals and copies, the second part of the script that redis.lua begins.
+-- Removals and copies, the third part of the script that redis.lua begins.
 
 local function discard(thread)
   call('UNLINK', meta, order, heads, data, writes)
@@ -27,6 +27,7 @@ if verb == 'claim' then
   until_us = whole(at + ttl_ms * 1000)
   call('HSET', lease, 'holder', holder, 'owner', owner, 'token', token, 'until', until_us)
   call('PEXPIRE', lease, ttl_ms + 86400000)
+  if ttl and till then live_on() end
   return { holder, owner, token, until_us }
 end
 
@@ -163,6 +164,7 @@ if verb == 'apply' then
   else
     call('HSET', meta, 'op', operation)
     call('HINCRBY', meta, 'rev', 1)
+    if ttl then live_on(waits()) end
   end
   return 1
 end
@@ -179,10 +181,16 @@ local function receive(operation, thread, fetch)
   many('HSET', writes, own)
   for _, field in ipairs(early) do
     call('HDEL', meta, field)
-    if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, '') end
+    if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, now()) end
   end
   call('HSET', meta, 'by', operation, 'rev', now())
   call('ZADD', index, 0, thread)
+  expire()
+  ttl, till = call('HGET', meta, 't'), nil
+  if ttl then
+    call('HSET', meta, 'n', thread)
+    live_on(waits())
+  end
   return 1
 end
 
@@ -220,4 +228,18 @@ if verb == 'import' then
     end
     return #ARGV > 3
   end)
+end
+
+-- ARGV: thread, microseconds. Removes writes that came so long ago and have no row; returns of how many checkpoints.
+if verb == 'sweep' then
+  local gone, marks, limit = {}, {}, now() - ARGV[3]
+  if not version then call('ZREM', index, ARGV[2]) end
+  for _, field in ipairs(call('HKEYS', meta)) do
+    if sub(field, 1, 2) == 'e:' and (tonumber(call('HGET', meta, field)) or 0) <= limit then
+      gone[#gone + 1], marks[#marks + 1] = field, mark(sub(field, 3))
+    end
+  end
+  many('HDEL', meta, gone)
+  forget(marks)
+  return #gone
 end

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Any, Final
 
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.order import RACE_US
@@ -62,7 +62,7 @@ def save_arguments(save: Save) -> list[Argument]:
     parent = member_of(row.ref._replace(id=row.parent or ""))
     names = (_token(save.token), member_of(row.ref), parent, row.ref.ns, row.ref.thread)
     texts = (_head_of(row), row.body, optional(row.run_id))
-    numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None))
+    numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None), _life(save.ttl_us))
     return ["save", *names, *texts, *numbers, *gone, *kept]
 
 
@@ -78,6 +78,11 @@ def _save_writes(save: SaveWrites) -> list[Argument]:
 
 def _token(token: int | None) -> Argument:
     return "" if token is None else token
+
+
+def _life(ttl_us: int | None) -> Argument:
+    """Milliseconds."""
+    return "" if ttl_us is None else int(ttl_us / 1000)
 
 
 def claim_arguments(claim: Claim) -> list[Argument]:
@@ -180,6 +185,12 @@ def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
         except (StructError, ValueError) as error:
             raise Corrupt(f"stored writes of {len(blob)} bytes cannot be read: {error}") from error
     return writes
+
+
+def scored(reply: Sequence[Any]) -> list[tuple[str, int]]:
+    """Return members and scores, of which each version of the protocol makes a list of its own."""
+    flat = [part for pair in reply for part in pair] if reply and isinstance(reply[0], list) else reply
+    return [(flat[at].decode(), int(float(flat[at + 1]))) for at in range(0, len(flat), 2)]
 
 
 def _too_new(format: int) -> SchemaTooNew:

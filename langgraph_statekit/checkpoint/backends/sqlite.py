@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -22,7 +22,23 @@ from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import has, has_all, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_threads import (
+    NOT_EMPTY,
+    asked,
+    copy,
+    drop,
+    live_on,
+    note_early,
+    now_us,
+    opened,
+    set_end,
+    sweep,
+    tid_of,
+    touch,
+    wants_refresh,
+)
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
+from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, is_over
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
@@ -49,7 +65,7 @@ _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_i
 _PLACES: Final = """
 SELECT tid, seq,
     (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :id),
-    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent)
+    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent), ttl_us, until_us
 FROM threads t WHERE thread = :thread
 """
 _SAVE_ROW: Final = """
@@ -78,10 +94,9 @@ _BOUNDS: Final = {
 _WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_NOT_EMPTY: Final = "EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)"
-_THREADS: Final = f"SELECT thread FROM threads t WHERE thread >= ? AND {_NOT_EMPTY} ORDER BY thread LIMIT 500"
+_THREADS: Final = f"SELECT thread FROM alive t WHERE thread >= ? AND {NOT_EMPTY} ORDER BY thread LIMIT 500"
 _THREADS_OF_RUNS: Final = """
-SELECT DISTINCT t.thread FROM rows r CROSS JOIN threads t ON t.tid = r.tid
+SELECT DISTINCT t.thread FROM rows r CROSS JOIN alive t ON t.tid = r.tid
 WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
 """
 
@@ -96,6 +111,7 @@ class SqliteBackend:
     """
 
     deltas = True
+    sweeps = True
 
     def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, readers: int = 8) -> None:
         require_numbers(float, 0, lock_wait_s=lock_wait_s)
@@ -175,30 +191,44 @@ class SqliteBackend:
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._writing() as db:
-            return [leases.claim(db, claim) for claim in claims]
+            held = [leases.claim(db, claim) for claim in claims]
+            for claim in claims:
+                live_on(db, claim.thread)
+            return held
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._reading() as db:
-            found = _select_rows(db, Query(thread, ns, id, limit=1))
+            tid = tid_of(db, thread)
+            found = _select_rows(db, tid, Query(thread, ns, id, limit=1))
             if not found:
                 return None
             row = found[0]
-            frames, writes = _fill(db, thread, row.keys, [row.ref])
-            return Stored(row, frames, writes.get(row.ref, ()))
+            frames, writes = _fill(db, tid, row.keys, [row.ref])
+            due = refresh and wants_refresh(db, thread)
+        self._refresh(thread, due)
+        return Stored(row, frames, writes.get(row.ref, ()))
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._reading() as db:
-            return _select_rows(db, query)
+            found = _select_rows(db, tid_of(db, query.thread), query)
+            due = query.refresh and wants_refresh(db, query.thread)
+        self._refresh(query.thread, due)
+        return found
+
+    def _refresh(self, thread: str, due: bool) -> None:
+        if due:
+            with suppress(StatekitError), self._writing() as db:  # what was read is good all the same
+                live_on(db, thread)
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._reading() as db:
-            return _fill(db, thread, keys, refs)
+            return _fill(db, tid_of(db, thread), keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._reading() as db:
-            known = db.execute("SELECT tid, rev FROM threads WHERE thread = ?", (thread,)).fetchone()
+            known = db.execute("SELECT tid, rev FROM alive WHERE thread = ?", (thread,)).fetchone()
             if known is None:
                 return Outline(0, (), {})
             tid, rev = known
@@ -209,7 +239,7 @@ class SqliteBackend:
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._writing() as db:
-            known = db.execute("SELECT tid, rev FROM threads WHERE thread = ?", (thread,)).fetchone()
+            known = db.execute("SELECT tid, rev FROM alive WHERE thread = ?", (thread,)).fetchone()
             if (known or (0, 0))[1] != rev:
                 return False
             if known is None:
@@ -225,37 +255,20 @@ class SqliteBackend:
             )
             db.execute("UPDATE threads SET rev = rev + 1 WHERE tid = ?", (tid,))
             if db.execute("SELECT 1 FROM rows WHERE tid = ?", (tid,)).fetchone() is None:
-                _drop(db, tid)
+                drop(db, tid)
+            live_on(db, thread)
             return True
 
     def drop_thread(self, thread: str) -> None:
         with self._writing() as db:
             leases.drop(db, thread)
-            tid = _tid(db, thread)
+            tid = tid_of(db, thread, "threads")
             if tid is not None:
-                _drop(db, tid)
+                drop(db, tid)
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._writing() as db:
-            select = f"SELECT tid, seq, copied_by FROM threads t WHERE thread = ? AND {_NOT_EMPTY}"
-            there = db.execute(select, (target,)).fetchone()
-            if there is not None:
-                return bool(there[2] == operation)
-            held = db.execute(select, (source,)).fetchone()
-            if held is None:
-                return True
-            old, seq, _ = held
-            new = _touch(db, target, seq)
-            db.execute("UPDATE threads SET copied_by = ? WHERE tid = ?", (operation, new))
-            columns = "ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
-            db.execute(f"INSERT INTO rows SELECT ?, {columns} FROM rows WHERE tid = ? ORDER BY seq", (new, old))
-            db.execute("INSERT INTO frames SELECT ?, key, base, head, data FROM frames WHERE tid = ?", (new, old))
-            db.execute(
-                "INSERT INTO writes SELECT ?, ns, id, task, idx, channel, path, data FROM writes s WHERE tid = ?"
-                " AND NOT EXISTS (SELECT 1 FROM writes w WHERE (w.tid, w.ns, w.id) = (?, s.ns, s.id))",
-                (new, old, new),
-            )
-            return True
+            return copy(db, source, target, operation)
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
@@ -269,6 +282,10 @@ class SqliteBackend:
             yield page
             start = f"{page[-1]}\0"
 
+    def sweep(self, orphans_us: int) -> Swept:
+        with self._writing() as db:
+            return sweep(db, orphans_us)
+
 
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
     if save.token is not None and is_late(save.token, leases.held(db, save.thread)):
@@ -280,7 +297,10 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     row = save.row
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
-    tid, last, seq, parent = known or (0, 0, None, None)
+    tid, last, seq, parent, had_us, until_us = known or (0, 0, None, None, 0, None)
+    if is_over(until_us, now_us()):
+        drop(db, tid)
+        return _save_row(db, save)
     if save.parent and parent is None and not has_all(db, tid, save.unsent()):
         return False
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
@@ -289,41 +309,29 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
         seq = place(save.at, last, parent or 0)
         while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
             seq += 1
-    tid = _touch(db, thread, seq)
+        db.execute("DELETE FROM early WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id))
+    tid = touch(db, thread, seq)
     packed = row.packed_keys, row.packed_deltas
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
         save_frame(db, tid, frame)
+    ttl_us = had_us if save.ttl_us is None else save.ttl_us
+    if ttl_us or had_us:
+        same = until_us is not None and ttl_us == had_us and not asked(db, tid, row.ref)
+        set_end(db, thread, tid, had_us, until_us, ttl_us=ttl_us, held=False if same else None)
     return True
 
 
 def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
-    tid = _tid(db, ref.thread) or _touch(db, ref.thread, 0)
+    tid, ttl_us, until_us = opened(db, ref.thread)
     for each in writes:
         values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
         db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
+    note_early(db, tid, ref)
+    asks = any(each.idx == INTERRUPT_IDX for each in writes)
+    if ttl_us and (asks or until_us is not None):
+        set_end(db, ref.thread, tid, ttl_us, until_us, ttl_us=ttl_us, held=None if asks else False)
     return True
-
-
-def _touch(db: sqlite3.Connection, thread: str, seq: int) -> int:
-    """Make the thread, or say that it changed; `seq` is in use from now on."""
-    # A new life of a thread id starts at another rev, so that no plan made for the old one fits it.
-    [tid] = db.execute(
-        "INSERT INTO threads (thread, seq, rev) VALUES (?, ?, ?)"
-        " ON CONFLICT (thread) DO UPDATE SET rev = rev + 1, seq = max(seq, excluded.seq) RETURNING tid",
-        (thread, seq, time.time_ns() // 1000),
-    ).fetchone()
-    return int(tid)
-
-
-def _tid(db: sqlite3.Connection, thread: str) -> int | None:
-    found = db.execute("SELECT tid FROM threads WHERE thread = ?", (thread,)).fetchone()
-    return None if found is None else found[0]
-
-
-def _drop(db: sqlite3.Connection, tid: int) -> None:
-    for table in ("rows", "frames", "writes", "threads"):
-        db.execute(f"DELETE FROM {table} WHERE tid = ?", (tid,))
 
 
 def _row(thread: str, columns: tuple[Any, ...]) -> Row:
@@ -331,8 +339,7 @@ def _row(thread: str, columns: tuple[Any, ...]) -> Row:
     return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, bool(hidden), body)
 
 
-def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
-    tid = _tid(db, query.thread)
+def _select_rows(db: sqlite3.Connection, tid: int | None, query: Query) -> list[Row]:
     if tid is None:
         return []
     # Only bounds that are set: a condition such as `:id IS NULL OR ...` keeps SQLite from using an index.
@@ -343,9 +350,8 @@ def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
 
 
 def _fill(
-    db: sqlite3.Connection, thread: str, keys: Collection[bytes], refs: Collection[Ref]
+    db: sqlite3.Connection, tid: int | None, keys: Collection[bytes], refs: Collection[Ref]
 ) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
-    tid = _tid(db, thread)
     wanted = list(keys)
     frames: dict[bytes, Frame] = {}
     for at in range(0, len(wanted), _PARAMS):

@@ -3,8 +3,21 @@ CREATE TABLE threads (
     thread TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL,
     rev INTEGER NOT NULL,
-    copied_by TEXT
+    copied_by TEXT,
+    ttl_us INTEGER NOT NULL DEFAULT 0,
+    until_us INTEGER
 );
+CREATE INDEX threads_by_end ON threads (until_us) WHERE until_us IS NOT NULL;
+CREATE VIEW alive AS SELECT * FROM threads
+WHERE until_us IS NULL OR until_us > CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
+CREATE TABLE early (
+    tid INTEGER NOT NULL,
+    ns TEXT NOT NULL,
+    id TEXT NOT NULL,
+    at_us INTEGER NOT NULL,
+    UNIQUE (tid, ns, id)
+);
+CREATE INDEX early_by_time ON early (at_us);
 CREATE TABLE rows (
     tid INTEGER NOT NULL,
     ns TEXT NOT NULL,

@@ -1,0 +1,106 @@
+-- Reads, the second part of the script that redis.lua begins.
+
+local function optional(text) return text ~= '' and sub(text, 2) or nil end
+
+-- Those of the keys that are stored with all that they build on, as keys and data.
+local function closure(keys, from, to)
+  local found, seen = {}, {}
+  for i, head in ipairs(many('HMGET', heads, keys, from, to)) do
+    local key = keys[(from or 1) + i - 1]
+    while head and not seen[key] do
+      seen[key], found[#found + 1] = true, key
+      local base, check = base_of(head)
+      if not base then break end
+      key, head = find(base, check)
+    end
+  end
+  return { found, many('HMGET', data, found) }
+end
+
+-- What a read lets live on; not on a server that refuses writes.
+local function refresh()
+  local over = till and next_end(math.floor(now() / 1000)) or till
+  if over == till then return end
+  local done = redis.pcall('HSET', meta, 'u', over)
+  if type(done) ~= 'table' then live_on() end
+end
+
+-- ARGV: namespace, id, whether to refresh (1).
+if verb == 'load' then
+  local ns, id = ARGV[2], ARGV[3]
+  if ARGV[4] == '1' then refresh() end
+  local score = id ~= '' and call('ZSCORE', order, ns .. '\0' .. optional(id))
+  local name = id == '' and call('HGET', meta, 'h:' .. ns) or score and name_of(score)
+  local head = name and call('HGET', heads, name)
+  if not head or hidden(head) then return false end
+  local texts, deltas, rest = parts(head)
+  local keys = {}
+  for at = deltas + 1, #rest, 16 do
+    keys[#keys + 1] = sub(rest, at, at + 15)
+  end
+  local blobs = batches(mark(string.match(texts, '^[^%z]*%z[^%z]*')))
+  return { name, head, call('HGET', data, name), closure(keys), blobs }
+end
+
+-- The `<` of Lua follows the locale of the server.
+local function less(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = byte(a, i), byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
+if verb == 'rows' then
+  local ns, id, before, below, limit = unpack(ARGV, 2, 6)
+  if ARGV[7] == '1' then refresh() end
+  ns, id, before, limit = optional(ns), optional(id), optional(before), tonumber(limit)
+  local found, bounds = {}, {}
+  local function selects(member, score)
+    local its_ns, its_id = split(member)
+    if (ns and its_ns ~= ns) or (id and its_id ~= id) then return false end
+    if not before then return true end
+    if bounds[its_ns] == nil then bounds[its_ns] = call('ZSCORE', order, its_ns .. '\0' .. before) end
+    local bound = bounds[its_ns]
+    if bound then return tonumber(score) < tonumber(bound) end
+    return less(its_id, before)
+  end
+  local function take(page)
+    local names, shown, row_heads = {}, {}, {}
+    for i = 1, #page, 2 do
+      if selects(page[i], page[i + 1]) then names[#names + 1] = name_of(page[i + 1]) end
+    end
+    for i, head in ipairs(many('HMGET', heads, names)) do
+      if not hidden(head) and #found + 3 * #shown < 3 * limit then
+        shown[#shown + 1], row_heads[#row_heads + 1] = names[i], head
+      end
+    end
+    for i, body in ipairs(many('HMGET', data, shown)) do
+      found[#found + 1], found[#found + 2], found[#found + 3] = shown[i], row_heads[i], body
+    end
+  end
+  if ns and id then
+    local score = call('ZSCORE', order, ns .. '\0' .. id)
+    if score and (below == '' or tonumber(score) < tonumber(below)) then take({ ns .. '\0' .. id, score }) end
+    return found
+  end
+  local top, size = below == '' and '+inf' or '(' .. below, math.min(limit, CHUNK)
+  while #found < 3 * limit do
+    local page = call('ZREVRANGEBYSCORE', order, top, '-inf', 'WITHSCORES', 'LIMIT', 0, size)
+    if #page == 0 then break end
+    take(page)
+    top, size = '(' .. page[#page], math.min(2 * size, CHUNK)
+  end
+  return found
+end
+
+if verb == 'fill' then
+  local keys = ARGV[2]
+  local found = {}
+  for i = 3 + keys, #ARGV do
+    found[#found + 1] = call('ZSCORE', order, ARGV[i]) and batches(mark(ARGV[i])) or false
+  end
+  return { closure(ARGV, 3, 2 + keys), found }
+end
+
+if verb == 'outline' then return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end
