@@ -257,7 +257,7 @@ class StatekitSaver(Lifecycle):
         await self._async.prune(thread_ids, strategy)
 
     def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
-        """Remove what expired, and writes whose checkpoint never came; return how many threads and checkpoints that was.
+        """Remove what expired, and writes whose checkpoint never came; return how many threads, how many checkpoints.
 
         What has expired is out of sight already. SQLite and Postgres are swept now and then by puts with `ttl_s`, Redis
         removes expired threads by itself; object stores are swept by this call only, which reads every thread there.

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found
+from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found, Stat
 from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Row, Stored, Write
 from tests.stores.verbs import key, ordered, row, save, save_writes
 
@@ -56,8 +56,8 @@ class Watched(Driver):
     def folders(self, prefix: str) -> Sequence[str]:
         return self._do("folders", prefix)  # type: ignore[no-any-return]
 
-    def sizes(self, prefix: str) -> Mapping[str, int]:
-        return self._do("sizes", prefix)  # type: ignore[no-any-return]
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        return self._do("stats", prefix)  # type: ignore[no-any-return]
 
     def copy(self, source: str, target: str) -> bool:
         return self._do("copy", source, target)  # type: ignore[no-any-return]

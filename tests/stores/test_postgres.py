@@ -320,7 +320,7 @@ def test_loading_uses_an_index_even_when_the_tables_grew_since_it_was_planned(
     url: str, schema: str, store: PostgresBackend
 ) -> None:
     save(store, numbered("t", 0), frames(0))
-    load = f"SELECT * FROM \"{schema}\".load_1('t', '', NULL)"
+    load = f"SELECT * FROM \"{schema}\".load_1('t', '', NULL, false)"
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f'ANALYZE "{schema}".rows, "{schema}".frames, "{schema}".writes'.encode())
         for _ in range(10):

@@ -135,10 +135,7 @@ class MemoryBackend:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
-            if isinstance(save, SaveRow):
-                done = self._save_row(save)
-            else:
-                done = self._save_writes(save.ref, save.writes)
+            done = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
             if done:
                 self._live_on(save.thread)
             return done

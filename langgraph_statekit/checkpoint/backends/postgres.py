@@ -30,6 +30,7 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_calls, row_of, size_bytes, writes_calls
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
@@ -53,12 +54,13 @@ T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
 
 PAGE_THREADS: Final = 1000
+_SWEEP_THREADS: Final = 16
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b))"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint))"
 )
 _SAVE_WRITES: Final = (
     "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
@@ -67,6 +69,11 @@ _CLAIM: Final = (
     "SELECT n, holder, owner, token, until_us"
     " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
     " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
+)
+_ALIVE: Final = "(SELECT {schema}.alive_1(%b, %b))"
+_NOT_OVER: Final = (
+    "NOT EXISTS (SELECT 1 FROM {schema}.threads e"
+    " WHERE e.thread_id = t.thread_id AND e.until_us <= {schema}.clock_us_1())"
 )
 _BEFORE: Final = (
     "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
@@ -86,6 +93,7 @@ class PostgresBackend:
     """
 
     deltas = True
+    sweeps = True
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
         require_numbers(float, 0, retry_s=retry_s)
@@ -217,12 +225,12 @@ class PostgresBackend:
             held[order[place - 1]] = Held(*lease)
         return held
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found: Row | None = None
         frames: dict[bytes, Frame] = {}
         writes: list[Write] = []
         for kind, num, a, b, c, d, data, keys, deltas in self._run(
-            "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
+            "SELECT * FROM {schema}.load_1(%b, %b, %b, %b)", thread, ns, id, refresh
         ):
             if kind == 0:
                 found = row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
@@ -240,10 +248,10 @@ class PostgresBackend:
             _BEFORE: query.before,
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join(["thread_id = %b", "NOT hidden", *given])
+        where = " AND ".join([_ALIVE, "thread_id = %b", "NOT hidden", *given])
         found = self._run(
             f"SELECT {_ROW}, body FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
-            *(query.thread, *given.values(), query.limit),
+            *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
         )
         return [row_of(query.thread, columns) for columns in found]
 
@@ -256,13 +264,13 @@ class PostgresBackend:
         wanted = columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
-            " FROM {schema}.frames_1(%b, %b::bytea[])"
+            f" FROM {{schema}}.frames_1(%b, %b::bytea[]) WHERE {_ALIVE}"
             " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
             " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b"
             " UNION ALL SELECT NULL, NULL, ns, id, NULL, NULL, NULL, NULL"
             " FROM unnest(%b::text[], %b::text[]) AS wanted (ns, id), LATERAL (SELECT 1 FROM {schema}.rows r"
-            " WHERE (r.thread_id, r.ns, r.id) = (%b, wanted.ns, wanted.id) LIMIT 1) AS stored",
-            *(thread, sorted(keys), *wanted, thread, *wanted, thread),
+            f" WHERE (r.thread_id, r.ns, r.id) = (%b, wanted.ns, wanted.id) LIMIT 1) AS stored WHERE {_ALIVE}",
+            *(thread, sorted(keys), thread, False, *wanted, thread, *wanted, thread, thread, False),
         ):
             if key is not None:
                 frames[key] = Frame(key, data)
@@ -278,11 +286,11 @@ class PostgresBackend:
         frames: dict[bytes, Frame] = {}
         for found in self._run(
             f"SELECT {_ROW}, NULL::bytea[], NULL::bytea[] FROM {{schema}}.rows"
-            " WHERE thread_id = %b AND (%b::text IS NULL OR ns = %b)"
+            f" WHERE {_ALIVE} AND thread_id = %b AND (%b::text IS NULL OR ns = %b)"
             " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, f.* FROM {schema}.threads,"
             " (SELECT array_agg(key), array_agg(substring(data FOR %b)) FROM {schema}.frames WHERE thread_id = %b) AS f"
-            " WHERE thread_id = %b",
-            *(thread, ns, ns, HEAD_BYTES, thread, thread),
+            f" WHERE {_ALIVE} AND seq > 0 AND thread_id = %b",
+            *(thread, False, thread, ns, ns, HEAD_BYTES, thread, thread, False, thread),
         ):
             *values, keys, heads = found
             if values[2] is None:
@@ -311,11 +319,11 @@ class PostgresBackend:
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         table, given = ("threads", ()) if run_ids is None else ("rows", (list(run_ids),))
-        wanted = "true" if run_ids is None else "run_id IS NOT NULL AND run_id = ANY (%b::text[])"
+        wanted = "seq > 0" if run_ids is None else "run_id IS NOT NULL AND run_id = ANY (%b::text[])"
         last: str | None = None
         while True:
             found = self._run(
-                f"SELECT DISTINCT thread_id FROM {{schema}}.{table} WHERE {wanted}"
+                f"SELECT DISTINCT thread_id FROM {{schema}}.{table} AS t WHERE {wanted} AND {_NOT_OVER}"
                 " AND (%b::text IS NULL OR thread_id > %b) ORDER BY thread_id LIMIT %b",
                 *(*given, last, last, PAGE_THREADS),
             )
@@ -325,6 +333,11 @@ class PostgresBackend:
                 return
             last = found[-1][0]
 
+    def sweep(self, orphans_us: int) -> Swept:
+        [[threads]] = self._run("SELECT {schema}.sweep_threads_1(%b)", _SWEEP_THREADS)
+        [[orphans]] = self._run("SELECT {schema}.sweep_orphans_1(%b)", orphans_us)
+        return Swept(threads, orphans or 0, more=threads > 0 or orphans is not None)
+
 
 @lru_cache(256)
 def _statement(schema: str, text: LiteralString) -> bytes:
@@ -332,8 +345,13 @@ def _statement(schema: str, text: LiteralString) -> bytes:
 
 
 def _migrations() -> dict[int, str]:
-    scripts = files(__package__).joinpath("postgres_sql").iterdir()
-    return {int(f.name[:3]): f.read_text("utf-8") for f in scripts if f.name.endswith(".sql")}
+    """Return the script of each version; files of one number are one script."""
+    found: dict[int, str] = {}
+    for file in sorted(files(__package__).joinpath("postgres_sql").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".sql"):
+            version = int(file.name[:3])
+            found[version] = found.get(version, "") + file.read_text("utf-8")
+    return found
 
 
 class PostgresSaver(StatekitSaver):

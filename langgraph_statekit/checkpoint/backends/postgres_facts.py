@@ -16,7 +16,8 @@ SETTINGS: Final = (
     " UNION ALL SELECT 'write', bool_and(has_table_privilege(c.oid, 'SELECT')"
     " AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE')"
     " AND has_table_privilege(c.oid, 'DELETE'))::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
-    " WHERE nspname = %b AND relkind IN ('r', 'p') AND relname IN ('threads', 'rows', 'frames', 'writes', 'leases')"
+    " WHERE nspname = %b AND relkind IN ('r', 'p')"
+    " AND relname IN ('threads', 'rows', 'frames', 'writes', 'leases', 'early')"
     " UNION ALL SELECT 'unlogged', count(*)::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
     " WHERE nspname = %b AND relkind IN ('r', 'p') AND relpersistence = 'u'"
 )

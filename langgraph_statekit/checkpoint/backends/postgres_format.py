@@ -35,7 +35,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
         [frame.key for frame in kept.values() if frame.data is None],
-        *(save.at, RACE_US, save.token, save.parent is not None),
+        *(save.at, RACE_US, save.token, save.parent is not None, save.ttl_us),
     )
 
 

@@ -1,4 +1,4 @@
-"""What concerns a thread of the SQLite file as a whole: its row, its end, its copy; this host's clock is the server's."""
+"""What concerns a thread of the SQLite file as a whole: its row, its end, its copy. This host's clock counts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def live_on(db: sqlite3.Connection, thread: str) -> None:
 def wants_refresh(db: sqlite3.Connection, thread: str) -> bool:
     """Say whether a read is to set the end of a thread anew."""
     found = db.execute("SELECT ttl_us, until_us FROM alive WHERE thread = ?", (thread,)).fetchone()
-    return found is not None and is_due(*found, now_us())
+    return found is not None and is_due(found[0], found[1], now_us())
 
 
 def set_end(

@@ -7,11 +7,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
-from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy, drop
+from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy, drop, live_on, opened, sweep
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Driver
 from langgraph_statekit.checkpoint.backends.objects.index import (
     needs_segments,
@@ -28,16 +28,16 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     Head,
     decode_writes,
     digest,
-    empty_head,
     encode_head,
     encode_segment,
     encode_writes,
     merged,
     new_name,
 )
-from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
+from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, all_frames, frames_of, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
@@ -83,6 +83,7 @@ class ObjectBackend:
     """
 
     deltas = False
+    sweeps = False
 
     def __init__(
         self,
@@ -148,6 +149,9 @@ class ObjectBackend:
             raise fenced(save)
         if isinstance(save, SaveRow):
             return self._save_row(save)
+        asks = any(write.idx == INTERRUPT_IDX for write in save.writes)
+        # First, for a crash in between: an interrupted thread may stay for too long, but not expire.
+        live_on(self._bucket, self._reader, save.thread, save.ref if asks else None)
         for task in dict.fromkeys(write.task for write in save.writes):
             self._save_task(save.ref, task, [write for write in save.writes if write.task == task])
         return True
@@ -158,12 +162,12 @@ class ObjectBackend:
         key = self._reader.keys(thread).head
         upload: _Upload | None = None
         for pause_s in pauses(thread):
-            head, _ = self._opened(thread)
+            head, _ = opened(self._bucket, self._reader, thread)
             if upload is None or upload.epoch != head.epoch or time.monotonic() - upload.at > _UPLOAD_S:
                 upload = self._upload(head, row, frames)
             # One writer of this process at a time: it finds the head of the one before in the cache.
             with self._locks[hash(thread) % _LOCKS]:
-                head, tag = self._opened(thread)
+                head, tag = opened(self._bucket, self._reader, thread)
                 if head.epoch != upload.epoch:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
@@ -190,19 +194,6 @@ class ObjectBackend:
             time.sleep(pause_s)
         return False
 
-    def _opened(self, thread: str) -> tuple[Head, str]:
-        """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
-        known = self._reader.known(thread)
-        if known is not None and known[0].epoch:
-            return known
-        head = empty_head()
-        data = encode_head(head)
-        tag = self._bucket.swap(self._reader.keys(thread).head, data, ABSENT)
-        if tag is None:
-            return self._reader.fresh(thread)
-        self._reader.remember(thread, data, tag)
-        return head, tag
-
     def _upload(self, head: Head, row: Row, frames: Sequence[Frame]) -> _Upload:
         given = overflow(head.entries)
         data = Data(
@@ -217,6 +208,9 @@ class ObjectBackend:
     def _placed(self, head: Head, upload: _Upload, save: SaveRow) -> tuple[Head, Sequence[bytes]]:
         deep = self._reader.deep(head) if needs_segments(head, save.row, save.frames) else {}
         new = placed(head, deep, save.row, save.frames, upload.name, save.at)
+        if save.ttl_us is not None:
+            new = replace(new, ttl_us=save.ttl_us)
+        new = new.lived_on()
         if upload.given:
             new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
         return new.cleaned(self._grace_s)
@@ -241,9 +235,17 @@ class ObjectBackend:
             known = (decode_writes(found.data), found.tag) if found else ((), ABSENT)
             time.sleep(pause_s)
 
-    def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
+    def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))
-        return self._reader.stable(thread, lambda head: self._load(head, ns, id, early))
+        found = self._reader.stable(thread, lambda head: self._load(head, ns, id, early))
+        self._refresh(thread, refresh)
+        return found
+
+    def _refresh(self, thread: str, refresh: bool) -> None:
+        known = self._reader.known(thread) if refresh else None
+        if known is not None and known[0].alive:
+            with suppress(StatekitError):  # what was read is good all the same
+                live_on(self._bucket, self._reader, thread)
 
     def _listing(self, ref: Ref) -> Future[Sequence[str]]:
         return self._bucket.start(self._bucket.list, self._reader.keys(ref.thread).writes_of(ref))
@@ -275,7 +277,9 @@ class ObjectBackend:
         return found[0] if found else None
 
     def rows(self, query: Query) -> Sequence[Row]:
-        return self._reader.stable(query.thread, lambda head: self._rows(head, query))
+        found = self._reader.stable(query.thread, lambda head: self._rows(head, query))
+        self._refresh(query.thread, query.refresh)
+        return found
 
     def _rows(self, head: Head, query: Query) -> Sequence[Row]:
         entries = self._select(head, query)
@@ -315,9 +319,9 @@ class ObjectBackend:
         frames = None
         if known is not None:
             with suppress(Gone):
-                frames = self._frames(known[0], set(keys), refs)
+                frames = frames_of(self._reader, known[0], set(keys), refs)
         if frames is None:
-            frames = self._reader.stable(thread, lambda head: self._all_frames(head, set(keys)))
+            frames = self._reader.stable(thread, lambda head: all_frames(self._reader, head, set(keys)))
         where = {digest(ref.ns, ref.id): ref for ref in refs}
         listed = {
             key: where[folder]
@@ -338,28 +342,6 @@ class ObjectBackend:
             if len(refs) > 1 and rows <= _LIST_ALL_ROWS * len(refs):
                 folders = [keys.writes]
         return [self._bucket.start(self._bucket.list, folder) for folder in folders]
-
-    def _frames(self, head: Head, keys: set[bytes], refs: Collection[Ref]) -> Mapping[bytes, Frame] | None:
-        """Return frames by the entries of `refs`; None if these do not cover the keys: the head is too old."""
-        entries = inline(head)
-        if any(ref not in entries and spans(head, ref.id) for ref in refs):
-            entries = self._reader.index(head)
-        if any(ref not in entries for ref in refs) or not keys.issubset(
-            {key for ref in refs for key in entries[ref].row.keys}
-        ):
-            return None
-        return self._read_frames(head, keys, [entries[ref] for ref in refs])
-
-    def _all_frames(self, head: Head, keys: set[bytes]) -> Mapping[bytes, Frame]:
-        entries = list(head.entries)
-        if head.segments and not keys.issubset({key for entry in entries for key in entry.row.keys}):
-            entries = list(self._reader.index(head).values())
-        return self._read_frames(head, keys, entries)
-
-    def _read_frames(self, head: Head, keys: set[bytes], entries: Sequence[Entry]) -> Mapping[bytes, Frame]:
-        at = {key: name for entry in entries for key, name in entry.frames.items() if key in keys}
-        found = self._reader.data(head.thread, head.epoch, set(at.values()))
-        return {key: Frame(key, found[name].frames[key]) for key, name in at.items()}
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         head, index = self._reader.stable(thread, lambda head: (head, self._reader.index(head)))
@@ -388,7 +370,7 @@ class ObjectBackend:
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         for pause_s in pauses(target):
-            done = copy(self._bucket, self._reader, source, target, operation, self._opened)
+            done = copy(self._bucket, self._reader, source, target, operation)
             if done is not None:
                 return done
             time.sleep(pause_s)
@@ -396,3 +378,6 @@ class ObjectBackend:
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         return self._reader.threads(run_ids)
+
+    def sweep(self, orphans_us: int) -> Swept:
+        return sweep(self._bucket, self._reader, orphans_us)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar, TypeVarTuple
 
-from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found
+from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found, Stat
 from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.run import Threads
@@ -47,8 +47,8 @@ class Bucket:
     def facts(self) -> Sequence[Fact]:
         return self._driver.facts()
 
-    def sizes(self, prefix: str) -> Mapping[str, int]:
-        return self._request(self._driver.sizes, prefix)
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        return self._request(self._driver.stats, prefix)
 
     def folders(self, prefix: str) -> Sequence[str]:
         return self._request(self._driver.folders, prefix)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.index import changed, moved, overflow, segment_of, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
     Head,
     age_s,
+    decode_head,
+    digest,
     empty_head,
     encode_head,
     encode_segment,
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
+from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.expiry import Swept, is_due
 from langgraph_statekit.checkpoint.records import Change, Ref
 
 _PACK_BYTES: Final = 8 * 1024 * 1024
@@ -38,7 +43,7 @@ def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: 
     index = reader.index(head)
     kept = changed(index.values(), set(change.drop), set(change.drop_frames), change.relink)
     if kept:
-        new, waste = _rewritten(reader, head, index.values(), kept).cleaned(grace_s)
+        new, waste = _rewritten(reader, head, index.values(), kept).lived_on().cleaned(grace_s)
     else:
         new, waste = replace(empty_head(), rev=head.rev + 1), []
     named = {keys.data(head.epoch, name) for name in (*(reader.named(new) if kept else ()), *waste)}
@@ -109,6 +114,92 @@ def _repacked(
     return names, last, Data(bodies, frames)
 
 
+def opened(bucket: Bucket, reader: Reader, thread: str) -> tuple[Head, str]:
+    """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
+    known = reader.known(thread)
+    if known is not None and known[0].over:
+        known = reader.fresh(thread)
+    if known is not None and known[0].over:
+        known = renewed(bucket, reader, thread, *known) or reader.fresh(thread)
+    if known is not None and known[0].epoch:
+        return known
+    head = empty_head()
+    data = encode_head(head)
+    tag = bucket.swap(reader.keys(thread).head, data, ABSENT)
+    if tag is None:
+        return reader.fresh(thread)
+    reader.remember(thread, data, tag)
+    return head, tag
+
+
+def renewed(bucket: Bucket, reader: Reader, thread: str, head: Head, tag: str) -> tuple[Head, str] | None:
+    """Begin a new life of a thread that has expired, and remove the old one; None if it changed meanwhile."""
+    keys = reader.keys(thread)
+    listed = [key for key in bucket.list(keys.root) if key != keys.head]
+    new = replace(empty_head(), rev=head.rev + 1)
+    data = encode_head(new)
+    done = bucket.swap(keys.head, data, tag)
+    if done is None:
+        return None
+    reader.remember(thread, data, done)
+    reader.marks.forget(lambda key: key in listed)
+    bucket.delete(listed)
+    return new, done
+
+
+def live_on(bucket: Bucket, reader: Reader, thread: str, asking: Ref | None = None) -> None:
+    """Set the end of a thread anew if it is due by the head that was seen last.
+
+    Args:
+        bucket: Where it is.
+        reader: Knows its head.
+        thread: Thread id.
+        asking: A checkpoint that gets an interrupt; it is noted unless the thread has no time to live.
+    """
+    known = reader.known(thread)
+    if asking is None and (known is None or not known[0].epoch):
+        return
+    for pause_s in pauses(thread):
+        if known is None or known[0].over or not known[0].epoch:
+            known = opened(bucket, reader, thread)
+        head, tag = known
+        new = head
+        if asking is not None and (head.ttl_us or not head.alive) and (asking.ns, asking.id) not in head.waits:
+            new = replace(head, waits=[*head.waits, (asking.ns, asking.id)]).lived_on()
+        elif is_due(head.ttl_us, head.until_us, time.time_ns() // 1000):
+            new = head.lived_on()
+        if new is head:
+            return
+        data = encode_head(new)
+        done = bucket.swap(reader.keys(thread).head, data, tag)
+        if done is not None:
+            reader.remember(thread, data, done, new)
+            return
+        known = reader.fresh(thread)
+        time.sleep(pause_s)
+
+
+def sweep(bucket: Bucket, reader: Reader, orphans_us: int) -> Swept:
+    """Remove expired threads, all but an empty head, and writes that are so old and have no checkpoint."""
+    threads = orphans = 0
+    limit_s = time.time() - orphans_us / 1e6
+    for folder in bucket.folders(reader.root):
+        root = f"{reader.root}/{folder}"
+        found = bucket.get(f"{root}/head")
+        head = decode_head(found.data) if found else empty_head()
+        if found and head.over:
+            threads += renewed(bucket, reader, head.thread, head, found.tag) is not None
+            continue
+        stats = bucket.stats(f"{root}/w")
+        young = {key.split("/")[-2] for key, stat in stats.items() if stat.modified_s > limit_s}
+        if old := {key.split("/")[-2] for key in stats} - young:
+            index = reader.stable(head.thread, reader.index) if head.alive else {}
+            old -= {digest(ref.ns, ref.id) for ref in index}
+            bucket.delete([key for key in stats if key.split("/")[-2] in old])
+            orphans += len(old)
+    return Swept(threads, orphans)
+
+
 def drop(bucket: Bucket, reader: Reader, thread: str) -> None:
     """Remove everything of a thread, its head first."""
     keys = reader.keys(thread)
@@ -130,7 +221,6 @@ def copy(
     source: str,
     target: str,
     operation: str,
-    opened: Callable[[str], tuple[Head, str]],
 ) -> bool | None:
     """Copy a thread; None if source or target changed meanwhile."""
     from_, to = reader.keys(source), reader.keys(target)
@@ -141,7 +231,7 @@ def copy(
         return there.copied_by == operation
     if not head.alive:
         return True
-    there, tag = opened(target)
+    there, tag = opened(bucket, reader, target)
     if there.alive or not there.epoch:
         return None
     listing = bucket.start(bucket.list, to.writes)
@@ -157,6 +247,7 @@ def copy(
         return None
     wanted = [key for key, new in writes.items() if new not in present]
     bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
+    head = replace(head, until_us=None).lived_on()
     made = replace(head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=())
     data = encode_head(made)
     done = bucket.swap(to.head, data, tag)

@@ -24,6 +24,13 @@ class Found(NamedTuple):
     tag: str
 
 
+class Stat(NamedTuple):
+    """What a listing tells of an object; `modified_s` is by the store's clock."""
+
+    size_bytes: int
+    modified_s: float
+
+
 class Driver(ABC):
     """One request each; errors of type `transient` may be gone when the request is repeated, but for final ones."""
 
@@ -43,8 +50,8 @@ class Driver(ABC):
         return []
 
     @abstractmethod
-    def sizes(self, prefix: str) -> Mapping[str, int]:
-        """Return the keys below a folder, and the bytes of each object."""
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        """Return the keys below a folder, and what is known of each object."""
 
     @abstractmethod
     def get(self, key: str) -> Found | None:

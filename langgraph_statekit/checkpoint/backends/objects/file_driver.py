@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.local_facts import local_facts
-from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found, Stat
 from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.errors import Misuse
 
@@ -91,11 +91,12 @@ class FileDriver(Driver):
         )
         return [*local_facts(self._root), synced]
 
-    def sizes(self, prefix: str) -> Mapping[str, int]:
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
         found = {}
         for key in self.list(prefix):
             with suppress(FileNotFoundError):
-                found[key] = self._path(key).stat().st_size
+                stat = self._path(key).stat()
+                found[key] = Stat(stat.st_size, stat.st_mtime)
         return found
 
     def folders(self, prefix: str) -> Sequence[str]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import ormsgpack
 
+from langgraph_statekit.checkpoint.expiry import end, is_held, is_over
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.records import Ref, Row, Write, split
@@ -28,6 +29,7 @@ from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 FORMAT: Final = 1
 _NAME: Final = 16
+_MOST_WAITS: Final = 64
 _NONE: Final = bytes(_NAME)
 _PREFIX: Final = re.compile(r"[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199}(/[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199})*")
 
@@ -109,6 +111,9 @@ class Head:
         segments: The others; of entries of one row the head's counts, then that of the later segment.
         overrides: Frames that were replaced (or, with an empty name, removed) since their rows went to segments.
         garbage: (seconds of the clock, names) of objects that are no longer needed since then.
+        ttl_us: Time to live, see `expiry`.
+        until_us: When it ends, by the clocks of the hosts; None: it does not.
+        waits: (namespace, id) of checkpoints with an interrupt, those of interest.
     """
 
     epoch: str
@@ -120,11 +125,31 @@ class Head:
     segments: Sequence[Segment] = ()
     overrides: Mapping[bytes, bytes] = field(default_factory=dict)
     garbage: Sequence[tuple[int, bytes]] = ()
+    ttl_us: int = 0
+    until_us: int | None = None
+    waits: Sequence[tuple[str, str]] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether the thread has expired."""
+        return is_over(self.until_us, time.time_ns() // 1000)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread has rows."""
-        return bool(self.entries or self.segments)
+        """Whether the thread has rows and has not expired."""
+        return bool(self.entries or self.segments) and not self.over
+
+    def lived_on(self) -> Head:
+        """Return the head with its end set anew, and without interrupts that nobody can wait for any more."""
+        if not self.ttl_us:
+            return replace(self, until_us=None, waits=self.waits if not self.entries else ())
+        visible = [entry.row for entry in reversed(self.entries) if not entry.row.hidden]
+        latest = {row.ref.ns: row.ref.id for row in reversed(visible)}
+        stored = {(entry.row.ref.ns, entry.row.ref.id) for entry in self.entries}
+        waits = [wait for wait in self.waits if wait not in stored or latest.get(wait[0]) == wait[1]]
+        held = is_held(visible, {Ref(self.thread, *wait) for wait in waits})
+        until_us = end(self.ttl_us, self.until_us, time.time_ns() // 1000, held=held)
+        return replace(self, until_us=until_us, waits=waits[-_MOST_WAITS:])
 
     def unneeded(self) -> list[bytes]:
         """Return the names in the garbage."""
@@ -164,12 +189,14 @@ def encode_head(head: Head) -> bytes:
         [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id) for s in head.segments],
         list(head.overrides.items()),
         head.garbage,
+        *([(head.ttl_us, head.until_us, head.waits)] if head.ttl_us or head.waits else []),
     )
 
 
 def decode_head(data: bytes) -> Head:
     """Unpack a head."""
-    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage = _unpacked(data)
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, *life = _unpacked(data)
+    ttl_us, until_us, waits = life[0] if life else (0, None, ())
     return Head(
         epoch,
         thread,
@@ -180,6 +207,9 @@ def decode_head(data: bytes) -> Head:
         [Segment(*item) for item in segments],
         dict(overrides),
         [(at, names) for at, names in garbage],
+        ttl_us,
+        until_us,
+        [(ns, id) for ns, id in waits],
     )
 
 

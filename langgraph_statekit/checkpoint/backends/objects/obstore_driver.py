@@ -14,7 +14,7 @@ import obstore
 from obstore import exceptions
 from obstore import store as stores
 
-from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver, Found, Stat
 from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.errors import Misuse
 
@@ -161,9 +161,9 @@ class ObstoreDriver(Driver):
         told = "an acknowledged save survives what the service promises; versions and copies are set at the service"
         return [Fact("service", self.name, meaning=told)]
 
-    def sizes(self, prefix: str) -> Mapping[str, int]:
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
         items = self._call(lambda: obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect())
-        return {item["path"]: item["size"] for item in items}
+        return {item["path"]: Stat(item["size"], item["last_modified"].timestamp()) for item in items}
 
     def folders(self, prefix: str) -> Sequence[str]:
         found = self._call(obstore.list_with_delimiter, self._store, prefix)

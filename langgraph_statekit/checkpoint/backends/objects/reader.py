@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
-from langgraph_statekit.checkpoint.backends.objects.index import overridden, uses
+from langgraph_statekit.checkpoint.backends.objects.index import overridden, spans, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
@@ -22,7 +22,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 )
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.facts import Usage
-from langgraph_statekit.checkpoint.records import Ref, SaveRow
+from langgraph_statekit.checkpoint.records import Frame, Ref, SaveRow
 from langgraph_statekit.errors import Corrupt
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class Reader:
         for _ in range(_ATTEMPTS):
             head, tag = self.fresh(thread)
             try:
-                return read(head)
+                return read(head if head.alive else NO_HEAD)
             except Gone as gone:
                 if tag == last:
                     raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
@@ -162,10 +162,10 @@ class Reader:
 
     def usage(self, thread: str) -> Usage:
         """Return what a thread takes up, with objects that are no longer needed."""
-        sizes = self._bucket.sizes(self.keys(thread).root)
+        stats = self._bucket.stats(self.keys(thread).root)
         stored = {digest(ref.ns, ref.id) for ref in self.stable(thread, self.index)}
-        writes = {key.split("/")[-2] for key in sizes if key.startswith(f"{self.keys(thread).writes}/")}
-        return Usage(sum(sizes.values()), len(writes - stored))
+        writes = {key.split("/")[-2] for key in stats if key.startswith(f"{self.keys(thread).writes}/")}
+        return Usage(sum(stat.size_bytes for stat in stats.values()), len(writes - stored))
 
     def named(self, head: Head) -> set[bytes]:
         """Return the names of all data objects of a thread, unneeded ones too."""
@@ -185,3 +185,29 @@ def inline(head: Head) -> dict[Ref, Entry]:
 def merge(head: Head, segments: Mapping[Segment, list[Entry]]) -> dict[Ref, Entry]:
     """Return the entries of segments that were read; the later segment counts."""
     return {entry.row.ref: entry for segment in head.segments for entry in segments.get(segment, ())}
+
+
+def frames_of(reader: Reader, head: Head, keys: set[bytes], refs: Collection[Ref]) -> Mapping[bytes, Frame] | None:
+    """Return frames by the entries of `refs`; None if these do not cover the keys: the head is too old."""
+    entries = inline(head)
+    if any(ref not in entries and spans(head, ref.id) for ref in refs):
+        entries = reader.index(head)
+    if any(ref not in entries for ref in refs) or not keys.issubset(
+        {key for ref in refs for key in entries[ref].row.keys}
+    ):
+        return None
+    return _read_frames(reader, head, keys, [entries[ref] for ref in refs])
+
+
+def all_frames(reader: Reader, head: Head, keys: set[bytes]) -> Mapping[bytes, Frame]:
+    """Return those of the frames that are stored."""
+    entries = list(head.entries)
+    if head.segments and not keys.issubset({key for entry in entries for key in entry.row.keys}):
+        entries = list(reader.index(head).values())
+    return _read_frames(reader, head, keys, entries)
+
+
+def _read_frames(reader: Reader, head: Head, keys: set[bytes], entries: Sequence[Entry]) -> Mapping[bytes, Frame]:
+    at = {key: name for entry in entries for key, name in entry.frames.items() if key in keys}
+    found = reader.data(head.thread, head.epoch, set(at.values()))
+    return {key: Frame(key, found[name].frames[key]) for key, name in at.items()}

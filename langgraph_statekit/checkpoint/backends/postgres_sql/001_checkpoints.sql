@@ -4,8 +4,11 @@ CREATE TABLE {schema}.threads (
     thread_id text COLLATE "C" PRIMARY KEY,
     seq bigint NOT NULL,
     rev bigint NOT NULL,
-    copied_by text COLLATE "C"
+    copied_by text COLLATE "C",
+    ttl_us bigint NOT NULL DEFAULT 0,
+    until_us bigint
 ) WITH (fillfactor = 70);
+CREATE INDEX threads_end ON {schema}.threads (until_us) WHERE until_us IS NOT NULL;
 
 CREATE TABLE {schema}.rows (
     thread_id text COLLATE "C" NOT NULL,
@@ -48,15 +51,6 @@ CREATE TABLE {schema}.writes (
 );
 ALTER TABLE {schema}.writes ALTER data SET STORAGE EXTERNAL;
 
--- `until_us` is by this server's clock.
-CREATE TABLE {schema}.leases (
-    thread_id text COLLATE "C" PRIMARY KEY,
-    holder text NOT NULL,
-    owner text NOT NULL,
-    token bigint NOT NULL,
-    until_us bigint NOT NULL
-) WITH (fillfactor = 70);
-
 -- A new life of a thread starts at a rev that no earlier one had: the clock.
 CREATE FUNCTION {schema}.clock_us_1() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
@@ -87,49 +81,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whether a save with this token comes too late; else nobody can take the lease before the save is made.
-CREATE FUNCTION {schema}.fenced_1(thread text, fence bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    IF fence IS NULL THEN
-        RETURN false;
-    END IF;
-    PERFORM 1 FROM {schema}.leases WHERE thread_id = thread AND token = fence FOR SHARE;
-    RETURN NOT FOUND;
-END $$;
-
--- Decides as claims.py does.
-CREATE FUNCTION {schema}.claim_1(thread text, by text, label text, ttl_us bigint, renewed bigint, steal boolean)
-RETURNS SETOF {schema}.leases LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-    held {schema}.leases;
-    now_us bigint;
-BEGIN
-    LOOP
-        SELECT * INTO held FROM {schema}.leases WHERE thread_id = thread FOR UPDATE;
-        EXIT WHEN FOUND;
-        IF renewed IS NOT NULL THEN
-            RETURN;
-        END IF;
-        INSERT INTO {schema}.leases VALUES (thread, '', '', 0, 0) ON CONFLICT DO NOTHING;
-    END LOOP;
-    now_us := {schema}.clock_us_1();
-    IF renewed IS NULL AND (held.until_us <= now_us OR steal) THEN
-        held := (thread, by, label, greatest(now_us, held.token + 1), 0);
-    ELSIF (renewed IS NULL AND held.holder <> by) OR renewed <> held.token THEN
-        RETURN NEXT held;
-        RETURN;
-    END IF;
-    RETURN QUERY UPDATE {schema}.leases l SET holder = held.holder, owner = held.owner, token = held.token,
-        until_us = now_us + ttl_us WHERE l.thread_id = thread RETURNING l.*;
-END $$;
-
 -- NULL if the token comes too late; false, and nothing changed, if a base (key and check together) is not stored.
 -- Where a new row goes is told in order.py.
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
     frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
-    needs_parent boolean
+    needs_parent boolean, life bigint
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
@@ -138,15 +96,23 @@ DECLARE
     added bigint;
     wanted bytea;
     lacking boolean := false;
+    had bigint;
+    until bigint;
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
     LOOP
-        SELECT seq INTO last_seq FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
-        EXIT WHEN FOUND;
-        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
-            ON CONFLICT DO NOTHING;
+        SELECT seq, ttl_us, until_us INTO last_seq, had, until FROM {schema}.threads
+            WHERE thread_id = thread FOR UPDATE;
+        IF NOT FOUND THEN
+            INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
+                ON CONFLICT DO NOTHING;
+        ELSIF until <= {schema}.clock_us_1() THEN
+            PERFORM {schema}.drop_1(thread);
+        ELSE
+            EXIT;
+        END IF;
     END LOOP;
     FOREACH wanted IN ARRAY frame_bases LOOP
         lacking := lacking OR (wanted IS NOT NULL
@@ -185,7 +151,17 @@ BEGIN
             parent = up, via = walk, hidden = hide, run_id = run,
             keys = row_keys, deltas = row_deltas, body = row_body
         RETURNING r.seq INTO got_seq;
-    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq) WHERE thread_id = thread;
+    IF got_seq = next_seq THEN
+        DELETE FROM {schema}.early e WHERE e.thread_id = thread AND e.ns = space AND e.id = name;
+    END IF;
+    life := coalesce(life, had);
+    IF life <> 0 THEN
+        until := {schema}.end_1(thread, life, until, (until IS NULL OR life <> had OR EXISTS (
+            SELECT 1 FROM {schema}.writes w WHERE (w.thread_id, w.ns, w.id, w.idx) = (thread, space, name, -3)
+        )) AND {schema}.waits_1(thread));
+    END IF;
+    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq),
+        ttl_us = life, until_us = CASE WHEN life <> 0 THEN until END WHERE thread_id = thread;
     INSERT INTO {schema}.frames (thread_id, key, base, data)
         SELECT thread, n.* FROM unnest(frame_keys, frame_bases, frame_data) AS n ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
@@ -203,16 +179,36 @@ CREATE FUNCTION {schema}.save_writes_1(
     thread text, space text, name text, fence bigint,
     tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    life bigint;
+    until bigint;
+    asks boolean := -3 = ANY (idxs);
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
-    PERFORM 1 FROM {schema}.threads WHERE thread_id = thread FOR KEY SHARE;
+    LOOP
+        SELECT ttl_us, until_us INTO life, until FROM {schema}.threads WHERE thread_id = thread
+            AND (until_us IS NULL OR until_us > {schema}.clock_us_1()) FOR KEY SHARE;
+        EXIT WHEN FOUND;
+        PERFORM {schema}.expire_1(thread);
+        EXIT WHEN NOT asks;
+        -- The first checkpoint may come at this moment: one of the two must see the other.
+        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
+            ON CONFLICT DO NOTHING;
+    END LOOP;
     INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
         SELECT thread, space, name, w.* FROM unnest(tasks, idxs, channels, paths, datas) AS w
         ON CONFLICT (thread_id, ns, id, task, idx) DO UPDATE
             SET channel = excluded.channel, path = excluded.path, data = excluded.data
             WHERE excluded.idx < 0;
+    INSERT INTO {schema}.early SELECT thread, space, name, {schema}.clock_us_1() WHERE NOT EXISTS (
+        SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread AND r.ns = space AND r.id = name
+    ) ON CONFLICT DO NOTHING;
+    IF life <> 0 AND (until IS NOT NULL OR asks) THEN
+        until := {schema}.end_1(thread, life, until, asks AND {schema}.waits_1(thread));
+        UPDATE {schema}.threads SET until_us = until WHERE thread_id = thread AND until_us IS DISTINCT FROM until;
+    END IF;
     RETURN true;
 END $$;
 
@@ -248,7 +244,7 @@ END $$;
 
 -- One row of kind 0, its frames as kind 1, its writes as kind 2. A plan made while a table was small must not stay a
 -- scan when it has grown, hence the setting.
-CREATE FUNCTION {schema}.load_1(thread text, space text, name text)
+CREATE FUNCTION {schema}.load_1(thread text, space text, name text, refresh boolean)
 RETURNS TABLE (
     kind integer, num bigint, text_a text, text_b text, text_c text, text_d text, data bytea, row_keys bytea,
     row_deltas bytea
@@ -262,7 +258,7 @@ BEGIN
     ELSE
         SELECT * INTO r FROM {schema}.rows WHERE thread_id = thread AND ns = space AND id = name;
     END IF;
-    IF NOT FOUND OR r.hidden THEN
+    IF NOT FOUND OR r.hidden OR NOT {schema}.alive_1(thread, refresh) THEN
         RETURN;
     END IF;
     RETURN QUERY
@@ -296,13 +292,9 @@ BEGIN
     DELETE FROM {schema}.writes WHERE thread_id = thread;
     DELETE FROM {schema}.frames WHERE thread_id = thread;
     DELETE FROM {schema}.rows WHERE thread_id = thread;
+    DELETE FROM {schema}.early WHERE thread_id = thread;
     DELETE FROM {schema}.threads WHERE thread_id = thread;
 END $$;
-
-CREATE FUNCTION {schema}.delete_1(thread text) RETURNS void LANGUAGE sql AS $$
-    DELETE FROM {schema}.leases WHERE thread_id = thread;
-    SELECT {schema}.drop_1(thread);
-$$;
 
 -- The rows and frames that are named go or, with `keep`, all others do: so the shorter list is sent.
 CREATE FUNCTION {schema}.apply_1(
@@ -310,8 +302,10 @@ CREATE FUNCTION {schema}.apply_1(
     link_ns text[], link_id text[], link_parent text[], link_via text[], link_hidden boolean[]
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
-    now_rev bigint := {schema}.lock_1(thread);
+    now_rev bigint;
 BEGIN
+    PERFORM {schema}.expire_1(thread);
+    now_rev := {schema}.lock_1(thread);
     IF now_rev <> at_rev THEN
         DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0;
         RETURN false;
@@ -335,7 +329,8 @@ BEGIN
         FROM unnest(link_ns, link_id, link_parent, link_via, link_hidden) AS l (ns, id, parent, via, hidden)
         WHERE r.thread_id = thread AND r.ns = l.ns AND r.id = l.id;
     IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = thread) THEN
-        UPDATE {schema}.threads SET rev = rev + 1 WHERE thread_id = thread;
+        UPDATE {schema}.threads SET rev = rev + 1, until_us = CASE WHEN ttl_us <> 0 THEN
+            {schema}.end_1(thread, ttl_us, until_us, {schema}.waits_1(thread)) END WHERE thread_id = thread;
     ELSE
         PERFORM {schema}.drop_1(thread);
     END IF;
@@ -346,12 +341,16 @@ END $$;
 CREATE FUNCTION {schema}.copy_1(source text, target text, operation text)
 RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
+    PERFORM {schema}.expire_1(target);
     PERFORM {schema}.lock_1(target);
     IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = target) THEN
         RETURN EXISTS (SELECT 1 FROM {schema}.threads WHERE thread_id = target AND copied_by = operation);
     END IF;
+    IF NOT {schema}.alive_1(source, false) THEN
+        source := target;
+    END IF;
     WITH origin AS (
-        SELECT seq FROM {schema}.threads WHERE thread_id = source AND source <> target
+        SELECT seq, ttl_us FROM {schema}.threads WHERE thread_id = source AND source <> target
     ), copied_rows AS (
         INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
             SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body
@@ -366,10 +365,16 @@ BEGIN
                 SELECT 1 FROM {schema}.writes own
                 WHERE own.thread_id = target AND own.ns = w.ns AND own.id = w.id)
             ON CONFLICT DO NOTHING
+    ), copied_early AS (
+        INSERT INTO {schema}.early SELECT target, ns, id, at_us FROM {schema}.early, origin WHERE thread_id = source
+            ON CONFLICT DO NOTHING
     )
-    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation
-        FROM origin WHERE t.thread_id = target;
-    IF NOT FOUND THEN
+    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation,
+        ttl_us = origin.ttl_us FROM origin WHERE t.thread_id = target;
+    IF FOUND THEN
+        UPDATE {schema}.threads SET until_us = {schema}.end_1(target, ttl_us, NULL, {schema}.waits_1(target))
+            WHERE thread_id = target AND ttl_us <> 0;
+    ELSE
         DELETE FROM {schema}.threads WHERE thread_id = target;
     END IF;
     RETURN true;
