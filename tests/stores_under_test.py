@@ -10,12 +10,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
@@ -42,6 +43,10 @@ class Store:
     def break_connections(self) -> None:
         """Cut every open connection to the store's database."""
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass for threads and leases, by what is stored of their ends."""
+        raise NotImplementedError
+
     def clean(self) -> None:
         """Remove what does not go with its directory."""
 
@@ -56,6 +61,13 @@ class MemoryStore(Store):
     def raw_dump(self) -> bytes:
         return b"\n".join(_flat(self._backend._threads))
 
+    def advance(self, seconds: float) -> None:
+        for thread in self._backend._threads.values():
+            if thread.until_us is not None:
+                thread.until_us -= int(seconds * 1e6)
+        for name, lease in self._backend._leases.items():
+            self._backend._leases[name] = lease._replace(until_us=lease.until_us - int(seconds * 1e6))
+
 
 class SqliteStore(Store):
     def __init__(self, url: Callable[[str], str], directory: Path) -> None:
@@ -68,6 +80,11 @@ class SqliteStore(Store):
         with closing(sqlite3.connect(self._path)) as db:
             tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")]
             return b"\n".join(_flat([list(db.execute(f'SELECT * FROM "{name}"')) for name in tables]))
+
+    def advance(self, seconds: float) -> None:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as db:
+            for table in ("threads", "leases"):
+                db.execute(f"UPDATE {table} SET until_us = until_us - ?", [int(seconds * 1e6)])
 
 
 class RedisStore(Store):
@@ -90,6 +107,20 @@ class RedisStore(Store):
             for each in client.client_list():
                 if each["db"] == str(own["db"]) and each["id"] != str(own["id"]):
                     client.client_kill_filter(_id=each["id"])
+
+    def advance(self, seconds: float) -> None:
+        ms = int(seconds * 1000)
+        with self._client() as client:
+            for key in client.scan_iter(self._keys, 1000):
+                part = key.split(b":")[2]
+                if part == b"i":
+                    for name, end in client.zrange(key, 0, -1, withscores=True):
+                        client.zadd(key, {name: end - ms if end else 0})
+                for name, unit in {b"m": [("u", 1)], b"l": [("until", 1000)]}.get(part, []):
+                    if (end := client.hget(key, name)) is not None:
+                        client.hset(key, name, int(end) - ms * unit)
+                if (end := client.pexpiretime(key)) > 0:
+                    client.pexpireat(key, end - ms)
 
     def clean(self) -> None:
         with self._client() as client:
@@ -120,6 +151,11 @@ class PostgresStore(Store):
                 " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
 
+    def advance(self, seconds: float) -> None:
+        with self._connect() as db:
+            for table in ("threads", "leases"):
+                db.execute(f'UPDATE "{self._schema}".{table} SET until_us = until_us - %s', [int(seconds * 1e6)])
+
     def clean(self) -> None:
         with self._connect() as db:
             db.execute(f'DROP SCHEMA IF EXISTS "{self._schema}" CASCADE')
@@ -139,6 +175,10 @@ class FileStore(Store):
         paths = sorted(path for path in self._directory.rglob("*") if path.is_file())
         return b"\n".join(_flat([[str(path.relative_to(self._directory)), path.read_bytes()] for path in paths]))
 
+    def advance(self, seconds: float) -> None:
+        for path in self._directory.rglob("head"):
+            path.write_bytes(_older(path.read_bytes(), seconds))
+
 
 class S3Store(Store):
     def __init__(self, url: Callable[[str], str], directory: Path) -> None:
@@ -150,6 +190,12 @@ class S3Store(Store):
     def raw_dump(self) -> bytes:
         store = self._client()
         return b"\n".join(_flat([[path, bytes(store.get(path).bytes())] for path in self._paths(store)]))
+
+    def advance(self, seconds: float) -> None:
+        store = self._client()
+        for path in self._paths(store):
+            if path.endswith("/head"):
+                store.put(path, _older(bytes(store.get(path).bytes()), seconds))
 
     def clean(self) -> None:
         store = self._client()
@@ -182,6 +228,12 @@ LEASING = ("memory", "sqlite", "redis", "postgres")
 
 SERVED = ("redis", "postgres", "s3")
 """Stores behind a server."""
+
+
+def _older(data: bytes, seconds: float) -> bytes:
+    """Return the head of an object store's thread as it would be so much later."""
+    head = decode_head(data)
+    return encode_head(replace(head, until_us=head.until_us and head.until_us - int(seconds * 1e6)))
 
 
 def _flat(value: Any) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.stores_under_test import Store
 
 CASES = Path(os.environ.get("STATEKIT_CASES") or Path(__file__).resolve().parents[3] / "shared/cases")
-CAPS = frozenset({"raw", "chaos", "prune", "copy_thread", "delete_for_runs", "redact"})
+CAPS = frozenset({"raw", "chaos", "prune", "copy_thread", "delete_for_runs", "redact", "ttl"})
 
 if not (CASES / "run_cases.py").exists():
     pytest.skip(f"no case collection at {CASES}; STATEKIT_CASES names another place", allow_module_level=True)
@@ -43,9 +43,11 @@ class MakeSaver:
 
     @asynccontextmanager
     async def __call__(self, *, serde: Any = None, ttl_seconds: Any = None) -> AsyncIterator[StatekitSaver]:
-        assert ttl_seconds is None
-        async with self._store.open(serde=serde) as saver:
+        async with self._store.open(serde=serde, ttl_s=ttl_seconds) as saver:
             yield saver
+
+    async def advance(self, seconds: float) -> None:
+        await asyncio.to_thread(self._store.advance, seconds)
 
     async def raw_dump(self) -> bytes:
         return await asyncio.to_thread(self._store.raw_dump)

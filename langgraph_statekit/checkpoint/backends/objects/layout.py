@@ -113,7 +113,7 @@ class Head:
         garbage: (seconds of the clock, names) of objects that are no longer needed since then.
         ttl_us: Time to live, see `expiry`.
         until_us: When it ends, by the clocks of the hosts; None: it does not.
-        waits: (namespace, id) of checkpoints with an interrupt, those of interest.
+        waits: (namespace, id) of the last checkpoints that got an interrupt; without a time to live, not all of them.
     """
 
     epoch: str
@@ -140,16 +140,11 @@ class Head:
         return bool(self.entries or self.segments) and not self.over
 
     def lived_on(self) -> Head:
-        """Return the head with its end set anew, and without interrupts that nobody can wait for any more."""
-        if not self.ttl_us:
-            return replace(self, until_us=None, waits=self.waits if not self.entries else ())
-        visible = [entry.row for entry in reversed(self.entries) if not entry.row.hidden]
-        latest = {row.ref.ns: row.ref.id for row in reversed(visible)}
-        stored = {(entry.row.ref.ns, entry.row.ref.id) for entry in self.entries}
-        waits = [wait for wait in self.waits if wait not in stored or latest.get(wait[0]) == wait[1]]
-        held = is_held(visible, {Ref(self.thread, *wait) for wait in waits})
+        """Return the head with its end set anew."""
+        visible = (entry.row for entry in reversed(self.entries) if not entry.row.hidden)
+        held = is_held(visible, {Ref(self.thread, *wait) for wait in self.waits})
         until_us = end(self.ttl_us, self.until_us, time.time_ns() // 1000, held=held)
-        return replace(self, until_us=until_us, waits=waits[-_MOST_WAITS:])
+        return replace(self, until_us=until_us, waits=self.waits[-_MOST_WAITS:])
 
     def unneeded(self) -> list[bytes]:
         """Return the names in the garbage."""
