@@ -63,7 +63,6 @@ def test_interrupted_threads_expire_too_where_that_is_asked_for(store: Store) ->
     with store.open(ttl_s=100, expire_interrupted=True) as saver, store.open(ttl_s=100) as careful:
         _graph(saver).invoke({"log": []}, config("impatient"))
         _graph(saver).invoke({"log": []}, config("saved again"))
-        careful.put_writes(careful.get_tuple(config("saved again")).config, ASKED, "task")  # type: ignore[union-attr]
         _graph(careful).update_state(config("saved again"), {"log": ["more"]}, as_node="__start__")
         _graph(careful).invoke(None, config("saved again"))
         store.advance(101)

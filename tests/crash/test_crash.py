@@ -126,13 +126,14 @@ def test_a_run_that_dies_at_any_request_of_a_call_is_whole_too(
 def _die_at_every_call(
     store: Store, durability: str, doom: Callable[[StatekitSaver, int], tuple[Faulty, Faulty]]
 ) -> None:
-    with store.open() as survivor:
+    options = {"ttl_s": 3600} if durability != "async" else {}
+    with store.open(**options) as survivor:
         expected = _run(survivor, "undisturbed", durability)
         assert expected["log"] == LOG
         assert (deltas(survivor.backend, "undisturbed") > 0) == survivor.backend.deltas
         for number in range(1, SAYS_NO):
             thread = f"dies at {number}"
-            with store.open() as doomed:
+            with store.open(**options) as doomed:
                 dying, seen = doom(doomed, number)
                 try:
                     _run(doomed, thread, durability)
@@ -164,7 +165,8 @@ def _caused_by_death(error: BaseException | None) -> bool:
 
 @BEFORE_OR_AFTER
 def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Store, acts: bool) -> None:
-    with store.open() as survivor:
+    options = {"ttl_s": 3600} if acts else {}
+    with store.open(**options) as survivor:
         for number in range(1, SAYS_NO):
             name, copy = f"{number}", f"{number} copy"
             assert _run(survivor, name, "sync")["log"] == LOG
@@ -174,7 +176,7 @@ def test_prune_copy_and_deletion_that_die_at_any_call_can_be_repeated(store: Sto
             later = _without(every, survivor.list(config(name), filter={"run_id": first_run[0]}))
             head = dict(list(every.items())[:1])
             assert len(every) > len(later) > len(head)
-            with store.open() as doomed:
+            with store.open(**options) as doomed:
                 faulty, _ = _stand_before(doomed, Faulty(doomed.backend, number, acts))
                 with suppress(Died):
                     doomed.copy_thread(name, copy)

@@ -156,11 +156,11 @@ def live_on(bucket: Bucket, reader: Reader, thread: str, asking: Ref | None = No
         thread: Thread id.
         asking: A checkpoint that gets an interrupt; it is noted unless the thread has no time to live.
     """
-    known = reader.known(thread)
-    if asking is None and (known is None or not known[0].epoch):
+    known = reader.known(thread) or reader.fresh(thread)
+    if asking is None and not known[0].epoch:
         return
     for pause_s in pauses(thread):
-        if known is None or known[0].over or not known[0].epoch:
+        if known[0].over or not known[0].epoch:
             known = opened(bucket, reader, thread)
         head, tag = known
         new = head
