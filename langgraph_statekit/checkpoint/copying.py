@@ -71,8 +71,8 @@ def copy_threads(
             True for a bar on stderr, which needs the extra `progress`.
 
     Raises:
-        Misuse: Both savers are the same, or a thread of the target differs from its source; the message says where.
-            Nothing of this thread was changed.
+        Misuse: One is no checkpointer, both are the same, or a thread of the target differs from its source; the
+            message says where. Nothing of this thread was changed.
         Conflict: The source got new checkpoints while it was read; call again.
         DataError: What the target returns differs from the source; the message names thread, checkpoint and field.
             Or retention has removed what a delta channel of the source builds on, which no checkpointer can show.

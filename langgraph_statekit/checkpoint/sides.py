@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, writ
 from langgraph_statekit.checkpoint.codec import ref_of
 from langgraph_statekit.checkpoint.records import Ref, from_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Misuse
 
 AnySaver: TypeAlias = BaseCheckpointSaver[Any]
 PAGE: Final = 100
@@ -30,6 +31,10 @@ class Side:
 
     saver: AnySaver
     is_async: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.saver, BaseCheckpointSaver):
+            raise Misuse(f"a checkpointer is needed, not {type(self.saver).__name__}; for a URL use open_saver")
 
     def as_stored(self) -> Side:
         """Return the saver without a state schema: states of every version as they are."""

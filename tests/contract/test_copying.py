@@ -353,3 +353,9 @@ def test_a_saver_is_not_copied_to_itself_and_ids_are_not_one_string() -> None:
         copy_threads(saver, saver)
     with pytest.raises(Misuse, match="not one string"):
         copy_threads(saver, InMemorySaver(), "thread")
+
+
+def test_a_url_in_place_of_a_saver_is_refused() -> None:
+    for pair in (("memory://", InMemorySaver()), (InMemorySaver(), "memory://")):
+        with pytest.raises(Misuse, match="not str; for a URL use open_saver"):
+            copy_threads(*pair)  # type: ignore[arg-type]
