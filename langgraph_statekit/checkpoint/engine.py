@@ -332,6 +332,8 @@ class Engine:
         await self._runtime.sleep(pause_s)
 
     async def delete_thread(self, thread_id: str) -> None:
+        if thread_id is None:  # would be the thread "None"
+            raise Misuse("no thread is named: thread_id is None")
         store = await self._store()
         await self._io(store.drop_thread, to_text(thread_id))
 

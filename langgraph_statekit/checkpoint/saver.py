@@ -183,6 +183,7 @@ class StatekitSaver(Lifecycle):
             thread_id: The thread.
 
         Raises:
+            Misuse: It is None.
             Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.delete_thread(thread_id))
