@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, i
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of, require_label
+from langgraph_statekit.checkpoint.options import require_ids
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.records import (
@@ -65,7 +66,7 @@ class Engine:
         self._ready = False
         self.retention: Retention | None = None
         self.pacing = Pacing()
-        self.ttl_us = 0
+        self.ttl_us: int | None = 0
         self.sweeping: Sweeping | None = None
 
     async def setup(self) -> None:
@@ -228,7 +229,7 @@ class Engine:
 
     async def get_tuple(self, codec: Codec, config: RunnableConfig) -> CheckpointTuple | None:
         store = await self._store()
-        stored = await self._io(store.load, *ref_of(config), self.ttl_us != 0)
+        stored = await self._io(store.load, *ref_of(config), bool(self.ttl_us))
         if stored is None:
             return None
         row = stored.row
@@ -257,7 +258,7 @@ class Engine:
         if config is not None:
             thread, ns, id = ref_of(config)
             scope = None if config["configurable"].get("checkpoint_ns") is None else ns
-            yield Query(thread, scope, id, before, refresh=self.ttl_us != 0)
+            yield Query(thread, scope, id, before, refresh=bool(self.ttl_us))
             return
         store = await self._store()
         pages = iter(await self._io(store.threads))
@@ -346,7 +347,7 @@ class Engine:
         await self._io(store.drop_thread, to_text(thread_id))
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = {to_text(run_id) for run_id in _ids(run_ids, "run_ids")}
+        wanted = {to_text(run_id) for run_id in require_ids(run_ids, "run_ids")}
         if not wanted:
             return
         store = await self._store()
@@ -373,7 +374,7 @@ class Engine:
             plan = keep_latest
         else:
             raise Misuse(f"unknown strategy {strategy!r}: use 'keep_latest', 'delete' or a Retention")
-        for thread in _ids(thread_ids, "thread_ids"):
+        for thread in require_ids(thread_ids, "thread_ids"):
             if strategy == "delete":
                 await self.delete_thread(thread)
             else:
@@ -395,9 +396,3 @@ class Engine:
             if await self._io(store.apply, thread, outline.rev, change):
                 return left
         raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")
-
-
-def _ids(ids: Collection[str], what: str) -> Collection[str]:
-    if isinstance(ids, str | bytes):
-        raise Misuse(f"{what} must be a sequence of ids, not one string: pass [{ids!r}]")
-    return ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from numbers import Integral, Real
 from threading import TIMEOUT_MAX
 
@@ -29,3 +30,10 @@ def require_texts(**options: object) -> None:
     for name, value in options.items():
         if not isinstance(value, str):
             raise Misuse(f"the option {name} must be a string, not {type(value).__name__}")
+
+
+def require_ids(ids: Collection[str], what: str) -> Collection[str]:
+    """Return ids; raise `Misuse` for one string in place of a collection."""
+    if isinstance(ids, str | bytes):
+        raise Misuse(f"{what} must be a sequence of ids, not one string: pass [{ids!r}]")
+    return ids

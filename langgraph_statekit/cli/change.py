@@ -69,6 +69,8 @@ def _end_at(saver: StatekitSaver, row: Row) -> None:
 
 def prune(given: Namespace) -> int:
     """Remove old checkpoints of some or all threads, or say what would go."""
+    if given.expired:
+        return _sweep(given)
     strategy = _strategy(given)
     if bool(given.threads) == given.all:
         raise Misuse("name either the threads to prune, or --all")
@@ -93,6 +95,17 @@ def prune(given: Namespace) -> int:
     return 0
 
 
+def _sweep(given: Namespace) -> int:
+    rules = (given.threads, given.all, given.dry_run, given.keep_latest, given.keep_last, given.keep_every)
+    if any(rules) or given.max_age_s is not None or given.drop_labels:
+        raise Misuse("--expired removes what nobody can see any more, of all threads: pass no thread and no other rule")
+    with opened(given.url) as saver:
+        swept = saver.sweep()
+    told = f"{swept.threads:,} expired threads, and the writes of {swept.orphans:,} checkpoints that never came"
+    emit({"expired": swept.threads, "orphans": swept.orphans}, [f"removed: {told}"], given.json)
+    return 0
+
+
 def _shown(outline: Outline) -> list[Row]:
     return [row for row in outline.rows if not row.hidden]
 
@@ -111,7 +124,9 @@ def _strategy(given: Namespace) -> str | Retention:
             raise Misuse("--keep-latest keeps the latest checkpoint and labelled ones alone: pass no other rule")
         return "keep_latest"
     if not limited:
-        raise Misuse("say what stays: --keep-latest, --keep-last, --keep-every, --max-age-s or --max-age-days")
+        raise Misuse(
+            "say what stays: --keep-latest, --keep-last, --keep-every, --max-age-s or --max-age-days; or pass --expired"
+        )
     return Retention(**limits, keep_labels=not given.drop_labels)
 
 

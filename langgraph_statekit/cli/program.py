@@ -130,6 +130,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     ages = one.add_mutually_exclusive_group()
     ages.add_argument("--max-age-s", type=float, metavar="S", help="remove those that are older")
     ages.add_argument("--max-age-days", dest="max_age_s", type=_days, metavar="D", help="the same in days")
+    one.add_argument(
+        "--expired", action="store_true", help="remove what expired, and writes whose checkpoint did not come for a day"
+    )
     one.add_argument("--drop-labels", action="store_true", help="labels do not keep a checkpoint")
 
     one = command("label", label, "give a checkpoint a label, which keeps it from prune; given again, it moves")

@@ -117,3 +117,35 @@ def test_a_label_moves_and_goes(durable_store: Store, run: Run) -> None:
         assert run("label", "nobody", "good", *url).code == 2
         assert "at least one character" in run("label", "t", "", *url).err
         assert saver.labels("t") == {}
+
+
+def test_prune_expired_removes_what_nobody_sees_any_more(durable_store: Store, run: Run) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open(ttl_s=100) as saver:
+        graph = chain("a", saver=saver)
+        graph.invoke({"log": ["marked"]}, named("gone"))
+        durable_store.advance(101)
+        graph.invoke({"log": ["x"]}, named("young"))
+        assert [each["thread"] for each in run("ls", "--json", *url).json] == ["young"]
+        assert run("prune", "--expired", "--all", *url).code == 2
+        told = run("prune", "--expired", "--json", *url).json
+        assert told in ({"expired": 1, "orphans": 0}, {"expired": 0, "orphans": 0})
+        assert b"gone" not in durable_store.raw_dump()
+        assert "0 expired threads" in run("prune", "--expired", *url).out
+        assert [item.metadata["step"] for item in saver.list(named("young"))] == [1, 0, -1]
+
+
+def test_a_fork_keeps_the_time_to_live_and_looking_does_not_let_a_thread_live_on(
+    durable_store: Store, run: Run
+) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open(ttl_s=100) as saver:
+        chain("a", saver=saver).invoke({"log": ["x"]}, named("t"))
+        first = history(saver, "t")[-1]
+        durable_store.advance(60)
+        assert run("fork", "t", "new", "--at", first, *url).code == 0
+        assert run("show", "t", *url).code == run("ls", *url).code == 0
+        durable_store.advance(60)
+        assert [each["thread"] for each in run("ls", "--json", *url).json] == ["new"]
+        durable_store.advance(60)
+        assert run("ls", "--json", *url).json == []

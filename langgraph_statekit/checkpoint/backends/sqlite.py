@@ -20,23 +20,9 @@ from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
+from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import has, has_all, save_frame
-from langgraph_statekit.checkpoint.backends.sqlite_threads import (
-    NOT_EMPTY,
-    asked,
-    copy,
-    drop,
-    live_on,
-    note_early,
-    now_us,
-    opened,
-    set_end,
-    sweep,
-    tid_of,
-    touch,
-    wants_refresh,
-)
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, is_over
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -94,7 +80,7 @@ _BOUNDS: Final = {
 _WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_THREADS: Final = f"SELECT thread FROM alive t WHERE thread >= ? AND {NOT_EMPTY} ORDER BY thread LIMIT 500"
+_THREADS: Final = f"SELECT thread FROM alive t WHERE thread >= ? AND {life.NOT_EMPTY} ORDER BY thread LIMIT 500"
 _THREADS_OF_RUNS: Final = """
 SELECT DISTINCT t.thread FROM rows r CROSS JOIN alive t ON t.tid = r.tid
 WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
@@ -191,40 +177,37 @@ class SqliteBackend:
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._writing() as db:
-            held = [leases.claim(db, claim) for claim in claims]
-            for claim in claims:
-                live_on(db, claim.thread)
-            return held
+            return [life.claim(db, claim) for claim in claims]
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._reading() as db:
-            tid = tid_of(db, thread)
+            tid = life.tid_of(db, thread)
             found = _select_rows(db, tid, Query(thread, ns, id, limit=1))
             if not found:
                 return None
             row = found[0]
             frames, writes = _fill(db, tid, row.keys, [row.ref])
-            due = refresh and wants_refresh(db, thread)
+            due = refresh and life.wants_refresh(db, thread)
         self._refresh(thread, due)
         return Stored(row, frames, writes.get(row.ref, ()))
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._reading() as db:
-            found = _select_rows(db, tid_of(db, query.thread), query)
-            due = query.refresh and wants_refresh(db, query.thread)
+            found = _select_rows(db, life.tid_of(db, query.thread), query)
+            due = query.refresh and life.wants_refresh(db, query.thread)
         self._refresh(query.thread, due)
         return found
 
     def _refresh(self, thread: str, due: bool) -> None:
         if due:
             with suppress(StatekitError), self._writing() as db:  # what was read is good all the same
-                live_on(db, thread)
+                life.live_on(db, thread)
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._reading() as db:
-            return _fill(db, tid_of(db, thread), keys, refs)
+            return _fill(db, life.tid_of(db, thread), keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._reading() as db:
@@ -255,20 +238,20 @@ class SqliteBackend:
             )
             db.execute("UPDATE threads SET rev = rev + 1 WHERE tid = ?", (tid,))
             if db.execute("SELECT 1 FROM rows WHERE tid = ?", (tid,)).fetchone() is None:
-                drop(db, tid)
-            live_on(db, thread)
+                life.drop(db, tid)
+            life.live_on(db, thread)
             return True
 
     def drop_thread(self, thread: str) -> None:
         with self._writing() as db:
             leases.drop(db, thread)
-            tid = tid_of(db, thread, "threads")
+            tid = life.tid_of(db, thread, "threads")
             if tid is not None:
-                drop(db, tid)
+                life.drop(db, tid)
 
     def copy_thread(self, source: str, target: str, operation: str) -> bool:
         with self._writing() as db:
-            return copy(db, source, target, operation)
+            return life.copy(db, source, target, operation)
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
@@ -284,7 +267,7 @@ class SqliteBackend:
 
     def sweep(self, orphans_us: int) -> Swept:
         with self._writing() as db:
-            return sweep(db, orphans_us)
+            return life.sweep(db, orphans_us)
 
 
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
@@ -298,8 +281,8 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
     tid, last, seq, parent, had_us, until_us = known or (0, 0, None, None, 0, None)
-    if is_over(until_us, now_us()):
-        drop(db, tid)
+    if is_over(until_us, life.now_us()):
+        life.drop(db, tid)
         return _save_row(db, save)
     if save.parent and parent is None and not has_all(db, tid, save.unsent()):
         return False
@@ -310,27 +293,27 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
         while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
             seq += 1
         db.execute("DELETE FROM early WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id))
-    tid = touch(db, thread, seq)
+    tid = life.touch(db, thread, seq)
     packed = row.packed_keys, row.packed_deltas
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
         save_frame(db, tid, frame)
     ttl_us = had_us if save.ttl_us is None else save.ttl_us
     if ttl_us or had_us:
-        same = until_us is not None and ttl_us == had_us and not asked(db, tid, row.ref)
-        set_end(db, thread, tid, had_us, until_us, ttl_us=ttl_us, held=False if same else None)
+        same = until_us is not None and ttl_us == had_us and not life.asked(db, tid, row.ref)
+        life.set_end(db, thread, tid, had_us, until_us, ttl_us=ttl_us, held=False if same else None)
     return True
 
 
 def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
-    tid, ttl_us, until_us = opened(db, ref.thread)
+    tid, ttl_us, until_us = life.opened(db, ref.thread)
     for each in writes:
         values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
         db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
-    note_early(db, tid, ref)
+    life.note_early(db, tid, ref)
     asks = any(each.idx == INTERRUPT_IDX for each in writes)
     if ttl_us and (asks or until_us is not None):
-        set_end(db, ref.thread, tid, ttl_us, until_us, ttl_us=ttl_us, held=None if asks else False)
+        life.set_end(db, ref.thread, tid, ttl_us, until_us, ttl_us=ttl_us, held=None if asks else False)
     return True
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
+from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_due, is_held, is_over
 from langgraph_statekit.checkpoint.records import Ref, Row
 
@@ -55,6 +56,14 @@ def live_on(db: sqlite3.Connection, thread: str) -> None:
     found = db.execute("SELECT tid, ttl_us, until_us FROM alive WHERE thread = ?", (thread,)).fetchone()
     if found is not None:
         set_end(db, thread, *found, ttl_us=found[1])
+
+
+def claim(db: sqlite3.Connection, wanted: Claim) -> Held | None:
+    """Decide a claim and return the lease after it."""
+    held = leases.claim(db, wanted)
+    if held is not None and held.holder == wanted.holder:
+        live_on(db, wanted.thread)
+    return held
 
 
 def wants_refresh(db: sqlite3.Connection, thread: str) -> bool:
