@@ -53,6 +53,25 @@ def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(url: st
             assert [item.checkpoint for item in saver.list(config(name))] == originals
 
 
+def test_a_copy_between_nodes_expires_in_a_time_of_its_own_unless_it_is_interrupted(url: str) -> None:
+    with RedisSaver.from_url(url, prefix=fresh(), ttl_s=100) as saver, RedisSaver.from_url(url, prefix="x") as other:
+        client = other.backend._connected()
+        chat(saver, 2, "s")
+        saver.put_writes(config("s ends", id=chat(saver, 2, "s ends")[-1]), [("m", 1)], "task")
+        saver.put_writes(config("s", id=next(saver.list(config("s"))).checkpoint["id"]), [("__interrupt__", 1)], "task")
+        for i in range(10):
+            for source, mortal in (("s", False), ("s ends", True)):
+                target = f"{source} {i}"
+                saver.copy_thread(source, target)
+                assert len(list(saver.list(config(target)))) == 2
+                keys = saver.backend._keys(target)[:5]
+                ends = {client.pexpiretime(key) for key in keys}
+                assert len(ends) == 1, "all at one moment"
+                assert (ends != {-1}) == mortal
+        assert len(listed_threads(saver.backend)) == 22
+        assert saver.sweep() == (0, 0, False)
+
+
 def test_a_copy_between_nodes_is_whole_idempotent_and_keeps_writes_that_came_first(url: str) -> None:
     def content(thread: str) -> tuple[object, ...]:
         outline: Outline = store.outline(thread)

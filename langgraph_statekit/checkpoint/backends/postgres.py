@@ -54,7 +54,7 @@ T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
 
 PAGE_THREADS: Final = 1000
-_SWEEP_THREADS: Final = 16
+_SWEEP_THREADS: Final = 4
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"

@@ -86,7 +86,12 @@ def _memory(info: Mapping[str, Any]) -> Iterator[Fact]:
     if policy.startswith("allkeys"):
         yield Fact("maxmemory-policy", policy, BAD, "a full server deletes checkpoints: set it to noeviction")
     elif policy.startswith("volatile"):
-        yield Fact("maxmemory-policy", policy, NOTE, "a full server may forget leases: set it to noeviction")
+        yield Fact(
+            "maxmemory-policy",
+            policy,
+            NOTE,
+            "a full server forgets leases and tears threads with ttl_s: set it to noeviction",
+        )
     elif policy == "noeviction":
         yield Fact("maxmemory-policy", policy, meaning="a full server refuses saves and deletes nothing")
     else:
