@@ -87,7 +87,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         ttl_us = min(int((ttl_s or 0) * 1e6), _MOST_TTL_US)
         self._sync.ttl_us = self._async.ttl_us = -ttl_us if expire_interrupted else ttl_us
         if ttl_us and backend.sweeps:
-            self._sync.sweeping = self._async.sweeping = Sweeping(backend, self._threads)
+            self._sync.sweeping = self._async.sweeping = Sweeping(backend)
 
         def lost(lease: Lease) -> None:
             if hook:
@@ -182,6 +182,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         """Give back leases, and the connections that the saver opened; it opens new ones if it is used again."""
         self._keeper.close()  # raises nothing
         self._threads.close()
+        if self._sync.sweeping is not None:
+            self._sync.sweeping.close()
         self.backend.close()
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps beside the puts: in a thread of the pool, seldom, and for a short while each time."""
+"""Sweeps beside the puts: in a thread of their own, seldom, and for a short while each time."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class Sweeping:
 
     Args:
         backend: The store.
-        pool: Runs the sweeps.
     """
 
-    def __init__(self, backend: Backend, pool: Threads) -> None:
-        self._backend, self._pool = backend, pool
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self._pool = backend, Threads(1)
         self.renew()
         renew_in_child(self)
 
@@ -46,6 +45,10 @@ class Sweeping:
             except BaseException:
                 self._turn.release()
                 raise
+
+    def close(self) -> None:
+        """Wait for a sweep under way."""
+        self._pool.close()
 
     def _sweep(self) -> None:
         until_s, more = time.monotonic() + _MOST_S, True

@@ -83,7 +83,7 @@ _BEFORE: Final = (
 
 
 class PostgresBackend:
-    """Threads in five tables of one schema, `thread_id` first in every key.
+    """Threads in six tables of one schema, `thread_id` first in every key.
 
     Args:
         client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
