@@ -12,7 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
-    {"extras", "checkpoint.options", "checkpoint.claims"},
+    {"extras", "thread_ids", "checkpoint.options", "checkpoint.claims", "checkpoint.tenants"},
     {
         "checkpoint.cache",
         "checkpoint.order",

@@ -7,7 +7,6 @@ successor gets the next number, so that workers of two releases can share a data
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -28,10 +27,17 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
-from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_calls, row_of, size_bytes, writes_calls
+from langgraph_statekit.checkpoint.backends.postgres_format import (
+    columns,
+    row_calls,
+    row_of,
+    schema_of,
+    size_bytes,
+    writes_calls,
+)
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.facts import Fact, Usage
-from langgraph_statekit.checkpoint.options import require_numbers, require_texts
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -47,7 +53,7 @@ from langgraph_statekit.checkpoint.records import (
 from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options
-from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
@@ -81,7 +87,7 @@ class PostgresBackend:
     Args:
         client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
             `AsyncConnectionPool` or `AsyncConnection` only lends its address: the backend opens its own connections.
-        schema: Schema of the tables; created by `setup`.
+        schema: Schema of the tables, see `schema_of`; created by `setup`.
         retry_s: Seconds for which a call is repeated after the server was lost.
     """
 
@@ -89,9 +95,6 @@ class PostgresBackend:
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
         require_numbers(float, 0, retry_s=retry_s)
-        require_texts(schema=schema)
-        if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
-            raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
         self._lender = lender(client)
         self._schema = schema
         self._retry_s = retry_s
@@ -326,7 +329,7 @@ class PostgresBackend:
             last = found[-1][0]
 
 
-@lru_cache(256)
+@lru_cache(4096)  # some for each tenant's schema
 def _statement(schema: str, text: LiteralString) -> bytes:
     return SQL(text).format(schema=Identifier(schema)).as_bytes(None)
 
@@ -346,6 +349,8 @@ class PostgresSaver(StatekitSaver):
             time. An `AsyncConnectionPool` or `AsyncConnection` only lends its address: the saver opens its own
             connections. What is given stays the caller's to close.
         schema: Schema of the tables; created on first use.
+        tenant: Whose threads these are, any text; a saver sees those of its tenant only. They have a schema of their
+            own, `statekit@acme`. None: of none.
         retry_s: Seconds for which a call is repeated after the server was lost, or while it starts or is full. What
             waiting cannot mend raises `Misuse` at once, from any call: a database or role that does not exist, a
             refused password, host or certificate, a missing right.
@@ -353,13 +358,20 @@ class PostgresSaver(StatekitSaver):
 
     Raises:
         Misuse: What is given is no pool or connection, an option has a wrong value, or the schema's name cannot be
-            used.
+            used or is too long with the tenant's.
     """
 
     def __init__(
-        self, pool_or_connection: Client, *, schema: str = "statekit", retry_s: float = 10.0, **options: Any
+        self,
+        pool_or_connection: Client,
+        *,
+        schema: str = "statekit",
+        tenant: str | None = None,
+        retry_s: float = 10.0,
+        **options: Any,
     ) -> None:
-        super().__init__(PostgresBackend(pool_or_connection, schema=schema, retry_s=retry_s), **options)
+        backend = PostgresBackend(pool_or_connection, schema=schema_of(schema, tenant), retry_s=retry_s)
+        super().__init__(backend, **options)
 
     @classmethod
     @query_options

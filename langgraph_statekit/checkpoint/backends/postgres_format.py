@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from psycopg.rows import TupleRow
 
+from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.tenants import of_tenant
+from langgraph_statekit.errors import Misuse
 
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
+
+_MOST_NAME_BYTES: Final = 63
+"""PostgreSQL cuts longer names without a word, which could make one of two."""
+
+
+def schema_of(schema: str, tenant: str | None) -> str:
+    """Return the schema of a tenant: `statekit@acme`; without a tenant the schema itself.
+
+    Raises:
+        Misuse: It would need care, or is too long.
+    """
+    require_texts(schema=schema)
+    if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
+        raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
+    name = of_tenant(schema, tenant)
+    if (over := len(name) - _MOST_NAME_BYTES) > 0:
+        raise Misuse(f"the schema {name!r} of a tenant is {over} characters too long: shorten schema={schema!r}")
+    return name
 
 
 def size_bytes(save: Save) -> int:
