@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from psycopg.rows import TupleRow
 
-from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
-from langgraph_statekit.checkpoint.tenants import of_tenant
-from langgraph_statekit.errors import Misuse
 
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
-
-_MOST_NAME_BYTES: Final = 63
-"""PostgreSQL cuts longer names without a word, which could make one of two."""
-
-
-def schema_of(schema: str, tenant: str | None) -> str:
-    """Return the schema of a tenant: `statekit@acme`; without a tenant the schema itself.
-
-    Raises:
-        Misuse: It would need care, or is too long.
-    """
-    require_texts(schema=schema)
-    if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
-        raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
-    name = of_tenant(schema, tenant)
-    if (over := len(name) - _MOST_NAME_BYTES) > 0:
-        raise Misuse(f"the schema {name!r} of a tenant is {over} characters too long: shorten schema={schema!r}")
-    return name
 
 
 def size_bytes(save: Save) -> int:
@@ -58,7 +35,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
         [frame.key for frame in kept.values() if frame.data is None],
-        *(save.at, RACE_US, save.token, save.parent is not None),
+        *(save.at, RACE_US, save.token, save.parent is not None, row.audit),
     )
 
 
@@ -86,5 +63,5 @@ def columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[obje
 
 def row_of(thread: str, values: TupleRow) -> Row:
     """Return a row from the columns of its table."""
-    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = values
-    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body)
+    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body, *audit = values
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body, *audit)
