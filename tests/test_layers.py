@@ -50,7 +50,7 @@ LAYERS = [
     {"cli.serializer", "cli.terminal"},
     {"cli.status"},
     {"cli.stores"},
-    {"cli.look", "cli.change", "cli.move", "cli.doctor"},
+    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
     {"cli.program"},
     {"__main__"},
 ]

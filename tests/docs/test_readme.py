@@ -26,6 +26,14 @@ from tests.stores_under_test import Store, unique
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+ORDERS = """
+from typing import TypedDict
+from langgraph_statekit import migrates, state_version
+
+@state_version(2, migrates(from_=1)(lambda state: {**state, "total": str(state.get("total"))}))
+class Order(TypedDict):
+    total: str
+"""
 SERVERS = {"redis": "redis://localhost:6379/0", "postgres": "postgresql://localhost/app"}
 
 
@@ -51,6 +59,8 @@ def test_the_commands_of_the_readme_run(
     monkeypatch.chdir(tmp_path)
     quick_start = next(block for block in BLOCKS if "order 17" in block)
     exec(compile(quick_start, "README.md", "exec"), {"__name__": "readme"})
+    (tmp_path / "orders.py").write_text(ORDERS)
+    monkeypatch.syspath_prepend(tmp_path)
     (commands,) = (block for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE))
     prefix, database = new_store("redis").options["prefix"], unique()
     postgres = servers.url("postgres")
