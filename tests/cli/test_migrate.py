@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +165,47 @@ def test_the_module_is_found_in_the_working_directory_and_what_it_prints_is_not_
     assert told.code == 0, told
     assert json.loads(told.out)["changed"] == 1
     assert {"hello", "migrating"} <= set(told.err.split())
+
+
+TYPED = """
+from dataclasses import dataclass
+from typing import TypedDict
+from langgraph.graph import START, StateGraph
+from langgraph_statekit import migrates, open_saver, state_version
+
+@dataclass
+class Item:
+    price: int
+
+@migrates(from_=1)
+def in_cents(state):
+    return {"item": Item(state["item"].price * 100)} if "item" in state else state
+
+@state_version(2, in_cents)
+class Order(TypedDict, total=False):
+    item: Item
+
+if __name__ == "__main__":
+    import typed
+    with open_saver("sqlite:///agent.db") as saver:
+        graph = StateGraph(typed.Order).add_node("a", lambda _: {}).add_edge(START, "a").compile(checkpointer=saver)
+        graph.invoke({"item": typed.Item(5)}, {"configurable": {"thread_id": "t"}})
+"""
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_migration_gets_the_objects_of_the_state_in_strict_mode_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: str
+) -> None:
+    (tmp_path / "typed.py").write_text(TYPED)
+    monkeypatch.chdir(tmp_path)
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "LANGGRAPH_STRICT_MSGPACK": strict}
+    subprocess.run([sys.executable, "typed.py"], check=True, env={**os.environ, **env})
+    url = f"sqlite:///{tmp_path}/agent.db"
+    told = process("migrate", "--all", "--json", "--state", "typed:Order", STATEKIT_URL=url, **env)
+    assert (told.code, told.json["changed"]) == (0, 1), told
+    shown = process("show", "t", "--json", STATEKIT_URL=url, **env)
+    assert shown.json["channels"]["item"] == {"$class": "typed.Item", "price": 500}
 
 
 def test_the_command_does_what_the_function_does(store: Store, run: Run) -> None:

@@ -395,7 +395,8 @@ $$;
 CREATE VIEW {schema}.audit AS SELECT
     r.thread_id, r.ns AS checkpoint_ns, r.id AS checkpoint_id, r.parent AS parent_id, r.seq,
     {schema}.time_of_1(r.id) AS created_at, r.run_id,
-    r.metadata ->> 'source' AS source, r.metadata ->> 'step' AS step, r.metadata,
+    r.metadata ->> 'source' AS source,
+    CASE jsonb_typeof(r.metadata -> 'step') WHEN 'number' THEN (r.metadata ->> 'step')::numeric END AS step, r.metadata,
     (SELECT count(*) FROM {schema}.writes w WHERE (w.thread_id, w.ns, w.id) = (r.thread_id, r.ns, r.id)) AS writes,
     (SELECT count(*) FROM {schema}.frames f WHERE f.thread_id = r.thread_id AND f.key IN (
         SELECT {schema}.keys_1(r.keys) EXCEPT SELECT {schema}.keys_1(p.keys) FROM {schema}.rows p
