@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.sampled import Sampled
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
+    from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
     from langgraph_statekit.errors import (
         CheckpointMissing,
@@ -63,6 +64,7 @@ _HOMES = {
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
     "ThreadId": "thread_ids",
+    "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
     "thread_id": "thread_ids",
     "migrates": "versions",
@@ -118,6 +120,7 @@ __all__ = [
     "open_saver",
     "parse_thread_id",
     "state_version",
+    "tenant_name",
     "thread_id",
 ]
 

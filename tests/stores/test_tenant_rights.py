@@ -82,12 +82,17 @@ def test_a_redis_user_of_one_tenant_gets_at_no_other(server: Server, client: red
         passwords=["+pw"],
         keys=["statekit@acme:*"],
         categories=["+@all", "-@admin", "-@dangerous"],
+        commands=["-scan", "-randomkey"],
     )
     url = f"redis://acme:pw@127.0.0.1:{port_of(server)}/0"
     with RedisSaver(client, tenant="acme2") as theirs:
         use(theirs)
         with RedisSaver.from_url(url, tenant="acme") as saver:
             use(saver)
+        with redis.Redis.from_url(url) as plain:
+            for command in ("SCAN 0", "RANDOMKEY", "KEYS *", "FLUSHDB"):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    plain.execute_command(*command.split())
         for tenant in ("acme2", "Acme", "acme:", None):
             with RedisSaver.from_url(url, tenant=tenant) as other:
                 for call in (lambda o=other: o.get_tuple(AT), lambda o=other: list(o.list(None))):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from langgraph_statekit import Misuse, ThreadId, open_saver, parse_thread_id, thread_id
-from langgraph_statekit.checkpoint.tenants import path_of, tenant_name
+from langgraph_statekit import Misuse, ThreadId, open_saver, parse_thread_id, tenant_name, thread_id
+from langgraph_statekit.checkpoint.tenants import path_of
 
 TRICKY = st.text("aA_v1%25Fé-@:\0\ud800 ", min_size=1, max_size=60)
 AGENTS = st.text("a_v12%5F\n", min_size=1, max_size=9)
