@@ -22,12 +22,14 @@ CREATE TABLE {schema}.rows (
     keys bytea NOT NULL,
     deltas bytea NOT NULL,
     body bytea NOT NULL,
+    metadata jsonb,
     PRIMARY KEY (thread_id, ns, id)
 );
 ALTER TABLE {schema}.rows
     ALTER keys SET STORAGE EXTERNAL, ALTER deltas SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
 CREATE INDEX rows_head ON {schema}.rows (thread_id, ns, seq) WHERE NOT hidden;
 CREATE INDEX rows_run ON {schema}.rows (run_id, thread_id) WHERE run_id IS NOT NULL;
+CREATE INDEX rows_metadata ON {schema}.rows USING gin (metadata jsonb_path_ops) WHERE metadata IS NOT NULL;
 
 CREATE TABLE {schema}.frames (
     thread_id text COLLATE "C" NOT NULL,
@@ -87,7 +89,7 @@ CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
     frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
-    needs_parent boolean, life bigint
+    needs_parent boolean, readable jsonb, life bigint
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
@@ -145,11 +147,11 @@ BEGIN
             next_seq := next_seq + 1;
         END LOOP;
     END IF;
-    INSERT INTO {schema}.rows AS r (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
-        VALUES (thread, space, name, next_seq, up, walk, hide, run, row_keys, row_deltas, row_body)
+    INSERT INTO {schema}.rows AS r (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata)
+        VALUES (thread, space, name, next_seq, up, walk, hide, run, row_keys, row_deltas, row_body, readable)
         ON CONFLICT (thread_id, ns, id) DO UPDATE SET
             parent = up, via = walk, hidden = hide, run_id = run,
-            keys = row_keys, deltas = row_deltas, body = row_body
+            keys = row_keys, deltas = row_deltas, body = row_body, metadata = readable
         RETURNING r.seq INTO got_seq;
     IF got_seq = next_seq THEN
         DELETE FROM {schema}.early e WHERE e.thread_id = thread AND e.ns = space AND e.id = name;
@@ -352,8 +354,8 @@ BEGIN
     WITH origin AS (
         SELECT seq, ttl_us FROM {schema}.threads WHERE thread_id = source AND source <> target
     ), copied_rows AS (
-        INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
-            SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body
+        INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata)
+            SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata
             FROM {schema}.rows WHERE thread_id = source
     ), copied_frames AS (
         INSERT INTO {schema}.frames (thread_id, key, base, data)
