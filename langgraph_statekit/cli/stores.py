@@ -45,7 +45,8 @@ def opened(
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
     saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1)
-    saver._sync.ttl_us = saver._sync.ttl_us or None  # a thread keeps the time to live that it has
+    for engine in (saver._sync, saver._async):
+        engine.ttl_us = engine.ttl_us or None  # a thread keeps the time to live that it has
     try:
         if not create and not saver.backend.exists():
             raise Misuse("there are no checkpoints of langgraph-statekit in this store: correct the URL")
