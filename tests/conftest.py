@@ -14,7 +14,7 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DURABLE, LEASING, SERVED, STORES, Store
+from tests.stores_under_test import DURABLE, SERVED, STORES, Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,6 @@ def pytest_runtest_logfinish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = metafunc.config.getoption("--stores").split(",")
     tables = {
-        "leasing_name": LEASING,
         "store_name": STORES,
         "durable_name": DURABLE,
         "served_name": SERVED,

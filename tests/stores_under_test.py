@@ -177,9 +177,6 @@ STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
 DURABLE = ("sqlite", "redis", "postgres", "file", "s3")
 """Stores that outlive the process."""
 
-LEASING = ("memory", "sqlite", "redis", "postgres")
-"""Stores with leases."""
-
 SERVED = ("redis", "postgres", "s3")
 """Stores behind a server."""
 

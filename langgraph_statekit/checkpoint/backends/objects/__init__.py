@@ -35,7 +35,8 @@ class ObjectStoreSaver(StatekitSaver):
             a disk is full. What waiting cannot mend raises `Misuse` at once, from any call: refused credentials, a
             bucket that does not exist, a folder that may not be written.
         grace_s: Seconds for which objects that `prune` and `delete_for_runs` made useless stay for readers that are
-            under way; the thread's next change removes them. Deleted threads are removed at once.
+            under way; the thread's next change removes them. Deleted threads are removed at once; only the token of a
+            lease that somebody took in the last ten seconds stays, until the next deletion.
         options: As in `StatekitSaver`.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 _PAGE_KEYS: Final = 1000
+_CLOCK_US: Final = 60_000_000
 _PART_BYTES: Final = 32 * 1024 * 1024
 _REFUSED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _WRONG: Final = (
@@ -116,6 +118,7 @@ class ObstoreDriver(Driver):
             if remedy := missing_access(type(store), getattr(store, "config", {}), {**found, **os.environ}):
                 raise Misuse(f"{self.name} has no credentials: {remedy}")
         self._store = store
+        self._clock = (-_CLOCK_US, 0)
         self._pid = os.getpid()
 
     def final_error(self, error: Exception) -> Misuse | None:
@@ -160,6 +163,18 @@ class ObstoreDriver(Driver):
     def facts(self) -> Sequence[Fact]:
         told = "an acknowledged save survives what the service promises; versions and copies are set at the service"
         return [Fact("service", self.name, meaning=told)]
+
+    def now_us(self, key: str) -> int:
+        """Return the time by which the service dates an object; exact to a second, as HTTP dates are.
+
+        Two requests at most once a minute; between them the monotonic clock counts.
+        """
+        asked_us, told_us = self._clock
+        if time.monotonic_ns() // 1000 - asked_us > _CLOCK_US:
+            self._call(obstore.put, self._store, key, b"clock")
+            told_us = int(self._call(obstore.head, self._store, key)["last_modified"].timestamp() * 1e6)
+            self._clock = asked_us, told_us = time.monotonic_ns() // 1000, told_us
+        return told_us + time.monotonic_ns() // 1000 - asked_us
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         items = self._call(lambda: obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect())
