@@ -153,7 +153,7 @@ class Engine:
                 {row.ref for row in outline.rows if not row.hidden and places.get(row.ref, row.seq) == row.seq},
             )
 
-        if places:
+        if places or step != "migrate":  # a batch that was killed may have left the values of rows that it had changed
             await self._change(thread, tidy)
         return len(places)
 
