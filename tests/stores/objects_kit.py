@@ -7,13 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 from zlib import crc32
+
+import pytest
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found
+from langgraph_statekit.checkpoint.backends.objects.obstore_driver import connect
 from langgraph_statekit.checkpoint.claims import Claim
 from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Row, Save, Stored, Write
+from tests.servers import Absent, Servers
 from tests.stores.verbs import key, ordered, row, save, save_writes
+
+
+def bucket_url(servers: Servers, kind: str) -> str:
+    """Return the URL of a bucket; skip the test if there is no such server."""
+    try:
+        return servers.url(kind)
+    except Absent as absent:
+        pytest.skip(str(absent))
+
+
+def bucket_driver(servers: Servers, kind: str) -> Driver:
+    """Return a driver of a bucket; skip the test if there is no such server."""
+    given = urlsplit(bucket_url(servers, kind))
+    return connect(kind, given.netloc, **dict(parse_qsl(given.query)))
 
 
 class Died(Exception):

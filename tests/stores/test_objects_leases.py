@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -15,26 +14,22 @@ from langgraph_statekit import Fenced
 from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, ObjectStoreSaver
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
-from langgraph_statekit.checkpoint.backends.objects.obstore_driver import connect
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Save, SaveRow, SaveWrites, Write
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Servers
-from tests.stores.objects_kit import Rounds, Watched, chain, look
+from tests.stores.objects_kit import Rounds, Watched, bucket_driver, chain, look
 from tests.stores.verbs import key, row, save, save_one, save_writes
 
 LONG_US = 10**12
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", "s3", "az", "gs"])
 def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[Driver, str]:
     """Return a driver and a prefix that is not used yet."""
     if request.param == "file":
         return FileDriver(tmp_path), "p"
-    if "s3" not in request.config.getoption("--stores").split(","):
-        pytest.skip("s3 is not among --stores")
-    given = urlsplit(servers.url("s3"))
-    return connect("s3", given.netloc, **dict(parse_qsl(given.query))), os.urandom(6).hex()
+    return bucket_driver(servers, request.param), os.urandom(6).hex()
 
 
 @pytest.fixture

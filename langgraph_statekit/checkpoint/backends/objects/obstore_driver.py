@@ -52,10 +52,10 @@ _ACCESS: Final[Mapping[type[Any], tuple[str, str, str]]] = {
         "bucket skip_signature=true; on EC2 metadata_endpoint=http://169.254.169.254",
     ),
     stores.GCSStore: (
-        "service_account|application_credentials|token|skip_signature|metadata_",
+        "service_account|application_credentials|token|metadata_",  # skip_signature is for reads only
         "GOOGLE_|SERVICE_ACCOUNT|GCE_",
-        "set GOOGLE_SERVICE_ACCOUNT or pass service_account=; for a public bucket skip_signature=true; on Google Cloud "
-        "set GCE_METADATA_HOST=metadata.google.internal",
+        "set GOOGLE_SERVICE_ACCOUNT or pass service_account= or bearer_token=; on Google Cloud set "
+        "GCE_METADATA_HOST=metadata.google.internal",
     ),
     stores.AzureStore: (
         "account_key|access_key|master_key|sas|token|client_secret|msi_|identity_endpoint|cli$|emulator|skip_signature"
@@ -232,6 +232,8 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
     options: ClientConfig = {"timeout": "60s", "connect_timeout": "5s"}
     if str(config.get("endpoint", "")).startswith("http://"):
         options["allow_http"] = True
+    if scheme == "gs" and "endpoint" in config:
+        config["base_url"] = config.pop("endpoint")  # its name there
     options.update(config.pop("client_options", {}))
     retries: RetryConfig = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
     try:
