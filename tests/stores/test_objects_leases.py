@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,33 @@ def test_a_save_that_is_overtaken_between_two_of_its_requests_changes_nothing(
             assert found == {b"new"}, "what was left by the late worker takes no place"
         thief.drop_thread("a")
     raise AssertionError("the save has no end")
+
+
+def test_of_many_who_take_the_lease_from_each_other_all_is_stored_that_was_acknowledged_and_nothing_else(
+    opened: Any,
+) -> None:
+    outcomes: list[tuple[Save, bool | Exception]] = []
+
+    def steal_and_write(worker: int) -> None:
+        backend = opened()
+        for number in range(12):
+            id = f"{worker}-{number}"
+            token = lease(backend, id, steal=True)
+            saves: list[Save] = [put_of(id, token, number), writes_of(id, token, id.encode()), put_of(f"{id}b", token)]
+            for one in saves:
+                outcomes.extend((one, result) for result in backend.save([one]))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(steal_and_write, range(4)))
+    backend = opened()
+    rows = {item.ref for item in backend.outline("a").rows}
+    refs = {one.ref for one, _ in outcomes if isinstance(one, SaveWrites)}
+    _, writes = backend.fill("a", [], refs)
+    for one, result in outcomes:
+        assert result is True or isinstance(result, Fenced)
+        stored = one.row.ref in rows if isinstance(one, SaveRow) else len(writes.get(one.ref, ())) == len(one.writes)
+        assert stored == (result is True)
+    assert len([one for one, result in outcomes if result is True]) >= 3, "nobody takes over from the last one"
 
 
 def test_stale_writes_stay_invisible_when_the_thread_is_pruned_copied_or_written_without_a_lease(

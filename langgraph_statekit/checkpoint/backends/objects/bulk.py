@@ -125,7 +125,7 @@ def drop(bucket: Bucket, reader: Reader, heads: Heads, thread: str) -> None:
     if not left:
         return
     head, _ = reader.fresh(thread)
-    if head == retired:
+    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early):
         left = [key for key in left if key != keys.head]
     elif head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
         spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
