@@ -165,7 +165,8 @@ class Engine:
                 {row.ref for row in outline.rows if not row.hidden and places.get(row.ref, row.seq) == row.seq},
             )
 
-        if places and not dry_run:
+        # A batch that was killed may have left values that rows it had changed needed before.
+        if not dry_run and (places or step != "migrate"):
             await self._change(thread, tidy)
         return len(places)
 
@@ -332,7 +333,6 @@ class Engine:
         return result
 
     async def claim(self, claim: Claim) -> Held | None:
-        """Return the thread's lease after a claim."""
         store = await self._store()
         (held,) = await self._io(store.claim, [claim])
         if isinstance(held, Exception):

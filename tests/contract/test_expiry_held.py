@@ -134,8 +134,7 @@ def test_a_copy_of_an_interrupted_thread_is_interrupted(store: Store) -> None:
         assert reader.get_tuple(config("copy")) is not None
 
 
-def test_a_leased_thread_does_not_expire(new_store: Callable[[str], Store], leasing_name: str) -> None:
-    store = new_store(leasing_name)
+def test_a_leased_thread_does_not_expire(store: Store) -> None:
     with store.open(ttl_s=100) as saver, store.open() as reader:
         at = saver.put(config(), *_checkpoint())
         with saver.lease("t", ttl_s=1000) as lease:
@@ -154,8 +153,7 @@ def test_a_leased_thread_does_not_expire(new_store: Callable[[str], Store], leas
                 saver.put(late, *_checkpoint())
 
 
-def test_the_renewal_of_a_lease_lets_its_thread_live_on(new_store: Callable[[str], Store], leasing_name: str) -> None:
-    store = new_store(leasing_name)
+def test_the_renewal_of_a_lease_lets_its_thread_live_on(store: Store) -> None:
     with store.open(ttl_s=100) as saver, store.open() as keeper:
         saver.put(config(), *_checkpoint())
         with keeper.lease("t", ttl_s=30) as lease:

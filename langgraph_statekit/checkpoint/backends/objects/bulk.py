@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
-from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
+from langgraph_statekit.checkpoint.backends.objects.heads import Heads
 from langgraph_statekit.checkpoint.backends.objects.index import changed, moved, overflow, segment_of, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
@@ -23,13 +23,14 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
-from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.expiry import Swept, is_due
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.records import Change, Ref
 
 _PACK_BYTES: Final = 8 * 1024 * 1024
 _PACK_OBJECTS: Final = 16
 _ORPHAN_S: Final = 3600
+_CLOCKS_DIFFER_US: Final = 10_000_000
+"""By which what two processes take for the time of the service may differ; it is known to a second."""
 
 
 def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: Change, grace_s: float) -> bool:
@@ -43,9 +44,11 @@ def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: 
     index = reader.index(head)
     kept = changed(index.values(), set(change.drop), set(change.drop_frames), change.relink)
     if kept:
-        new, waste = _rewritten(reader, head, index.values(), kept).lived_on().cleaned(grace_s)
+        gone = {(ref.ns, ref.id) for ref in change.drop}
+        left = replace(head, early={at: names for at, names in head.early.items() if at not in gone})
+        new, waste = _rewritten(reader, left, index.values(), kept).lived_on().cleaned(grace_s)
     else:
-        new, waste = replace(empty_head(), rev=head.rev + 1), []
+        new, waste = replace(empty_head(), rev=head.rev + 1, lease=head.lease), []
     named = {keys.data(head.epoch, name) for name in (*(reader.named(new) if kept else ()), *waste)}
     # Listed before the change counts, so that nothing is in it that was stored after the change.
     listed = [key for key in listing.result() if key != keys.head]
@@ -114,72 +117,7 @@ def _repacked(
     return names, last, Data(bodies, frames)
 
 
-def opened(bucket: Bucket, reader: Reader, thread: str) -> tuple[Head, str]:
-    """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
-    known = reader.known(thread)
-    if known is not None and known[0].over:
-        known = reader.fresh(thread)
-    if known is not None and known[0].over:
-        known = renewed(bucket, reader, thread, *known) or reader.fresh(thread)
-    if known is not None and known[0].epoch:
-        return known
-    head = empty_head()
-    data = encode_head(head)
-    tag = bucket.swap(reader.keys(thread).head, data, ABSENT)
-    if tag is None:
-        return reader.fresh(thread)
-    reader.remember(thread, data, tag)
-    return head, tag
-
-
-def renewed(bucket: Bucket, reader: Reader, thread: str, head: Head, tag: str) -> tuple[Head, str] | None:
-    """Begin a new life of a thread that has expired, and remove the old one; None if it changed meanwhile."""
-    keys = reader.keys(thread)
-    listed = [key for key in bucket.list(keys.root) if key != keys.head]
-    new = replace(empty_head(), rev=head.rev + 1)
-    data = encode_head(new)
-    done = bucket.swap(keys.head, data, tag)
-    if done is None:
-        return None
-    reader.remember(thread, data, done)
-    reader.marks.forget(lambda key: key in listed)
-    bucket.delete(listed)
-    return new, done
-
-
-def live_on(bucket: Bucket, reader: Reader, thread: str, asking: Ref | None = None) -> None:
-    """Set the end of a thread anew if it is due by the head that was seen last.
-
-    Args:
-        bucket: Where it is.
-        reader: Knows its head.
-        thread: Thread id.
-        asking: A checkpoint that gets an interrupt; it is noted unless the thread has no time to live.
-    """
-    known = reader.known(thread) or reader.fresh(thread)
-    if asking is None and not known[0].epoch:
-        return
-    for pause_s in pauses(thread):
-        if known[0].over or not known[0].epoch:
-            known = opened(bucket, reader, thread)
-        head, tag = known
-        new = head
-        if asking is not None and (head.ttl_us or not head.alive) and (asking.ns, asking.id) not in head.waits:
-            new = replace(head, waits=[*head.waits, (asking.ns, asking.id)]).lived_on()
-        elif is_due(head.ttl_us, head.until_us, time.time_ns() // 1000):
-            new = head.lived_on()
-        if new is head:
-            return
-        data = encode_head(new)
-        done = bucket.swap(reader.keys(thread).head, data, tag)
-        if done is not None:
-            reader.remember(thread, data, done, new)
-            return
-        known = reader.fresh(thread)
-        time.sleep(pause_s)
-
-
-def sweep(bucket: Bucket, reader: Reader, orphans_us: int) -> Swept:
+def sweep(bucket: Bucket, reader: Reader, heads: Heads, orphans_us: int) -> Swept:
     """Remove expired threads, all but an empty head, and writes that are so old and have no checkpoint."""
     threads = orphans = 0
     limit_s = time.time() - orphans_us / 1e6
@@ -188,36 +126,43 @@ def sweep(bucket: Bucket, reader: Reader, orphans_us: int) -> Swept:
         found = bucket.get(f"{root}/head")
         head = decode_head(found.data) if found else empty_head()
         if found and head.over:
-            threads += renewed(bucket, reader, head.thread, head, found.tag) is not None
+            threads += heads.renewed(head.thread, head, found.tag) is not None
             continue
         stats = bucket.stats(f"{root}/w")
         young = {key.split("/")[-2] for key, stat in stats.items() if stat.modified_s > limit_s}
         if old := {key.split("/")[-2] for key in stats} - young:
             index = reader.stable(head.thread, reader.index) if head.alive else {}
             old -= {digest(ref.ns, ref.id) for ref in index}
-            bucket.delete([key for key in stats if key.split("/")[-2] in old])
+            if left := [key for key in stats if key.split("/")[-2] in old]:
+                bucket.delete(left)
             orphans += len(old)
     return Swept(threads, orphans)
 
 
-def drop(bucket: Bucket, reader: Reader, thread: str) -> None:
-    """Remove everything of a thread, its head first."""
+def drop(bucket: Bucket, reader: Reader, heads: Heads, thread: str) -> None:
+    """Remove everything of a thread, its head first; of a young lease the token stays."""
     keys = reader.keys(thread)
-    bucket.delete([keys.head])
+    retired = heads.retire(thread, _CLOCKS_DIFFER_US)
+    if retired is None:
+        bucket.delete([keys.head])
     reader.marks.forget(lambda key: key.startswith(keys.root))
     left = bucket.list(keys.root)
     if not left:
         return
     head, _ = reader.fresh(thread)
-    if head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
+    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early):
+        left = [key for key in left if key != keys.head]
+    elif head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
         spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
         left = [key for key in left if not key.startswith(spared)]
-    bucket.delete(left)
+    if left:
+        bucket.delete(left)
 
 
-def copy(
+def copy_thread(
     bucket: Bucket,
     reader: Reader,
+    heads: Heads,
     source: str,
     target: str,
     operation: str,
@@ -231,7 +176,7 @@ def copy(
         return there.copied_by == operation
     if not head.alive:
         return True
-    there, tag = opened(bucket, reader, target)
+    there, tag = heads.opened(target)
     if there.alive or not there.epoch:
         return None
     listing = bucket.start(bucket.list, to.writes)
@@ -247,8 +192,17 @@ def copy(
         return None
     wanted = [key for key, new in writes.items() if new not in present]
     bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
-    head = replace(head, until_us=None).lived_on()
-    made = replace(head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=())
+    head = replace(head, until_us=None, lease=None).lived_on()
+    made = replace(
+        head,
+        epoch=there.epoch,
+        thread=target,
+        rev=there.rev + 1,
+        copied_by=operation,
+        garbage=(),
+        lease=there.lease,
+        early={**head.early, **{at: head.early.get(at, b"") + names for at, names in there.early.items()}},
+    )
     data = encode_head(made)
     done = bucket.swap(to.head, data, tag)
     if done is None:

@@ -50,6 +50,10 @@ class Driver(ABC):
         return []
 
     @abstractmethod
+    def now_us(self, key: str) -> int:
+        """Return the time by the clock of the service, in microseconds since 1970; may store an object to learn it."""
+
+    @abstractmethod
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         """Return the keys below a folder, and what is known of each object."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
-from langgraph_statekit.checkpoint.backends.objects.index import overridden, spans, uses
+from langgraph_statekit.checkpoint.backends.objects.index import counting, overridden, spans, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
@@ -22,7 +24,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 )
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.facts import Usage
-from langgraph_statekit.checkpoint.records import Frame, Ref, SaveRow
+from langgraph_statekit.checkpoint.records import Ref, SaveRow
 from langgraph_statekit.errors import Corrupt
 
 T = TypeVar("T")
@@ -34,6 +36,7 @@ _ENTRY_BYTES: Final = 200
 _DATA_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 8
 _PAGE_THREADS: Final = 100
+_LOCKS: Final = 128
 
 
 class Gone(Exception):
@@ -46,9 +49,21 @@ class Reader:
     def __init__(self, bucket: Bucket, root: str) -> None:
         self.root = root
         self.marks = Cache[str, Any](_HEADS_BYTES, _HEADS_BYTES // 8)
+        self.clock = f"{root.removesuffix('t')}clock"
         self._bucket = bucket
+        self._turns = [threading.Lock() for _ in range(_LOCKS)]
         self._data = Cache[str, Data](_DATA_BYTES, _DATA_BYTES // 8)
         self._decoded = Cache[str, tuple[Head, str]](_DECODED_BYTES, _DECODED_BYTES // 8)
+
+    def beside(self, bucket: Bucket) -> Reader:
+        """Return a reader through another bucket that shares what was read."""
+        made = copy.copy(self)
+        made._bucket = bucket
+        return made
+
+    def turn(self, thread: str) -> threading.Lock:
+        """Return what lets one writer of this process at a time replace the head: it knows the one before."""
+        return self._turns[hash(thread) % _LOCKS]
 
     def keys(self, thread: str) -> Keys:
         """Return where a thread's objects are."""
@@ -160,6 +175,13 @@ class Reader:
             if page:
                 yield page
 
+    def counting(self, head: Head, refs: Collection[Ref]) -> Mapping[Ref, Collection[bytes]]:
+        """Return the names of the batches of writes that count, by checkpoint."""
+        entries = inline(head)
+        if any(ref not in entries and spans(head, ref.id) for ref in refs):
+            entries = self.index(head)
+        return {ref: counting(head, entries, ref) for ref in refs}
+
     def usage(self, thread: str) -> Usage:
         """Return what a thread takes up, with objects that are no longer needed."""
         stats = self._bucket.stats(self.keys(thread).root)
@@ -185,29 +207,3 @@ def inline(head: Head) -> dict[Ref, Entry]:
 def merge(head: Head, segments: Mapping[Segment, list[Entry]]) -> dict[Ref, Entry]:
     """Return the entries of segments that were read; the later segment counts."""
     return {entry.row.ref: entry for segment in head.segments for entry in segments.get(segment, ())}
-
-
-def frames_of(reader: Reader, head: Head, keys: set[bytes], refs: Collection[Ref]) -> Mapping[bytes, Frame] | None:
-    """Return frames by the entries of `refs`; None if these do not cover the keys: the head is too old."""
-    entries = inline(head)
-    if any(ref not in entries and spans(head, ref.id) for ref in refs):
-        entries = reader.index(head)
-    if any(ref not in entries for ref in refs) or not keys.issubset(
-        {key for ref in refs for key in entries[ref].row.keys}
-    ):
-        return None
-    return _read_frames(reader, head, keys, [entries[ref] for ref in refs])
-
-
-def all_frames(reader: Reader, head: Head, keys: set[bytes]) -> Mapping[bytes, Frame]:
-    """Return those of the frames that are stored."""
-    entries = list(head.entries)
-    if head.segments and not keys.issubset({key for entry in entries for key in entry.row.keys}):
-        entries = list(reader.index(head).values())
-    return _read_frames(reader, head, keys, entries)
-
-
-def _read_frames(reader: Reader, head: Head, keys: set[bytes], entries: Sequence[Entry]) -> Mapping[bytes, Frame]:
-    at = {key: name for entry in entries for key, name in entry.frames.items() if key in keys}
-    found = reader.data(head.thread, head.epoch, set(at.values()))
-    return {key: Frame(key, found[name].frames[key]) for key, name in at.items()}
