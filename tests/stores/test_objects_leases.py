@@ -89,6 +89,7 @@ def test_a_leased_put_is_two_requests_writes_are_two_and_a_read_stays_at_three_r
     with ObjectStoreSaver(watched, prefix=place[1]) as saver:
         held = saver.lease("t", ttl_s=600)
         at: Any = {"configurable": {"checkpoint_ns": "", **held.config["configurable"]}}
+        assert saver.get_tuple(config("other")) is None  # as each run begins: so its head is known
 
         def spent(call: Callable[[], Any]) -> int:
             watched.requests.clear()

@@ -62,6 +62,7 @@ class Heads:
             thread: Thread id.
             asking: A checkpoint that gets an interrupt; it is noted unless the thread has no time to live.
         """
+        # Read once if it is not known: writes of a new life must not come before the end of the old one.
         known = self._reader.known(thread) or self._reader.fresh(thread)
         if asking is None and not known[0].epoch:
             return
