@@ -23,6 +23,7 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
     Client,
     close,
     lender,
+    lone_connection,
     opener,
     require_bytes,
 )
@@ -41,6 +42,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_rows,
     unpack_writes,
 )
+from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
@@ -138,8 +140,20 @@ class RedisBackend:
         return redis_facts.usage(sizes, meta)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        replies = self._eval_all([(self._keys(save.thread), save_arguments(save)) for save in saves])
+        replies = self._eval_all([self._call(save) for save in saves])
         return [_saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
+
+    def _call(self, save: Save) -> tuple[Sequence[bytes], Sequence[Argument]]:
+        return self._keys(save.thread), save_arguments(save)
+
+    def line(self) -> RedisLine[Save] | None:
+        """Return a connection for saves from an event loop's own thread; None if the client is not our own."""
+
+        def command(save: Save) -> tuple[Argument, ...]:
+            return _evalsha(*self._call(save))
+
+        conn = lone_connection(self._connected()) if self._open is not None else None
+        return None if conn is None else RedisLine(conn, command, _saved, conn.socket_timeout)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
@@ -245,9 +259,7 @@ class RedisBackend:
     def _eval_all(self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]) -> list[Any]:
         """Return the reply or the error of each call."""
         replies: list[Any] = [failures.NoScriptError()] * len(calls)
-        commands: list[tuple[Argument, ...]] = [
-            ("EVALSHA", _SHA, len(keys), *keys, *_encoded(args)) for keys, args in calls
-        ]
+        commands = [_evalsha(keys, args) for keys, args in calls]
         left = list(range(len(calls)))
         while left:
             for at, reply in zip(left, self._pipeline([commands[at] for at in left], errors=True), strict=True):
@@ -301,6 +313,10 @@ def _saved(save: Save, reply: Any) -> bool | Exception:
     if isinstance(reply, Exception):
         return reply
     return fenced(save) if reply == _FENCED else reply == 1
+
+
+def _evalsha(keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
+    return ("EVALSHA", _SHA, len(keys), *keys, *_encoded(args))
 
 
 def _encoded(args: Sequence[Argument]) -> list[bytes | int]:
