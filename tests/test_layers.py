@@ -15,6 +15,7 @@ LAYERS = [
     {"extras", "checkpoint.options", "checkpoint.claims"},
     {
         "checkpoint.cache",
+        "checkpoint.lines",
         "checkpoint.order",
         "checkpoint.repeating",
         "checkpoint.splice",

@@ -15,25 +15,27 @@ from langgraph_statekit.checkpoint.fork import renew_in_child
 
 S = TypeVar("S")
 R = TypeVar("R")
+S_in = TypeVar("S_in", contravariant=True)
+R_out = TypeVar("R_out", covariant=True)
 
 _OPEN_AFTER: Final = 16
 """Saves after which a loop gets a line: one that ends after a few is not worth a connection."""
 
 
-class Line(Protocol[S, R]):
+class Line(Protocol[S_in, R_out]):
     """An open connection whose socket does not block. Any exception says that it is of no use any more."""
 
     timeout_s: float
 
     def fileno(self) -> int: ...
 
-    def send(self, items: Sequence[S]) -> bool:
+    def send(self, items: Sequence[S_in]) -> bool:
         """Begin to send; False: the rest waits for `send_more`."""
         ...
 
     def send_more(self) -> bool: ...
 
-    def receive(self) -> Sequence[R] | None:
+    def receive(self) -> Sequence[R_out] | None:
         """Return the results once they are complete."""
         ...
 
@@ -156,6 +158,7 @@ class Lines(Generic[S, R]):
             return None if sender.busy else sender
         if self._off:
             return None
+        self._senders.pop(loop, None)
         with self._lock:
             ended = [self._senders.pop(each) for each in [*self._senders] if each.is_closed()]
             self._wished += 1
@@ -167,7 +170,7 @@ class Lines(Generic[S, R]):
                 self._bind(loop, each.release())
         if wanted and loop not in self._senders:
             start(self._open, loop)
-        return None
+        return self._senders.get(loop)
 
     def _open(self, loop: Loop) -> None:
         try:

@@ -342,7 +342,7 @@ class Threads:
     def _lead(self, batcher: Batcher[S, R], future: asyncio.Future[R], lanes: int) -> None:
         if future.done():
             return
-        sender = batcher.lines and batcher.lines.idle(future.get_loop(), self.start)
+        sender = None if batcher.lines is None else batcher.lines.idle(future.get_loop(), self.start)
         if batcher.lead(future, lanes):
             self._send(batcher, future, sender)
         elif lanes < LANES:

@@ -153,7 +153,7 @@ class RedisBackend:
             return _evalsha(*self._call(save))
 
         conn = lone_connection(self._connected()) if self._open is not None else None
-        return None if conn is None else RedisLine(conn, command, _saved, conn.socket_timeout)
+        return None if conn is None else RedisLine(conn, command, _saved, conn.socket_timeout or 10.0)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])

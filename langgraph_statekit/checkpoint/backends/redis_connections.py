@@ -110,7 +110,8 @@ def lone_connection(client: Client) -> redis.Connection | None:
     pool = getattr(client, "connection_pool", None)
     if pool is None or pool.connection_class is not _BlockingConnection:
         return None
-    return _BlockingConnection(**pool.connection_kwargs)
+    make: Callable[..., redis.Connection] = _BlockingConnection
+    return make(**pool.connection_kwargs)
 
 
 def opener(

@@ -31,15 +31,15 @@ class RedisLine(Generic[S]):
     ) -> None:
         conn.connect()
         self._conn, self._command, self._result, self.timeout_s = conn, command, result, timeout_s
-        self._sock = conn._sock
+        opened: Any = conn
+        self._sock = opened._sock
         self._sock.setblocking(False)
         self._saves: Sequence[S] = ()
         self._left = memoryview(b"")
         self._got = b""
 
     def fileno(self) -> int:
-        number: int = self._sock.fileno()
-        return number
+        return int(self._sock.fileno())
 
     def send(self, items: Sequence[S]) -> bool:
         self._saves, self._got = items, b""
