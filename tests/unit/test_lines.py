@@ -136,7 +136,7 @@ async def test_what_a_line_does_not_confirm_is_done_again_by_a_thread_and_a_new_
 async def test_a_line_that_is_lost_while_nothing_is_under_way_is_noticed(kit: Kit) -> None:
     line = await kit.line()
     line.theirs.close()
-    while line.ours.fileno() != -1:
+    while line.ours.fileno() != -1:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert await kit.call(b"a") == "thread"
 
