@@ -95,7 +95,7 @@ def load(data: bytes, decode: Callable[[bytes], Any]) -> Any:
         with _without_collector(len(data)):
             body = ormsgpack.unpackb(memoryview(data)[2:], ext_hook=other) if head in (_LIST, _ONE) else None
             if type(body) is not list:
-                raise _Malformed("beginning")
+                raise _Malformed("beginning")  # noqa: TRY301
             return _messages(body, decode) if head == _LIST else _messages([body], decode)[0]
     except (_Malformed, ormsgpack.MsgpackDecodeError) as error:
         raise Corrupt(f"{len(data)} bytes of stored messages are damaged ({error}); restore a copy") from error

@@ -22,6 +22,8 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
     close,
+    exchange,
+    is_own,
     lender,
     lone_connection,
     opener,
@@ -273,6 +275,8 @@ class RedisBackend:
         """Return the replies; with `errors` an error of the server stands in its place, else the first is raised."""
 
         def call(client: Client) -> list[Any]:
+            if errors and is_own(client):
+                return [self._reply(each) for each in exchange(client, commands)]
             with client.pipeline(transaction=False) as pipe:
                 for command in commands:
                     pipe.execute_command(*command)

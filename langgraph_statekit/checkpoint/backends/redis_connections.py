@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 import redis
@@ -105,13 +105,36 @@ def close(client: Client) -> None:
         client.connection_pool.sentinel_manager.close()
 
 
+def is_own(client: Client) -> TypeGuard[redis.Redis]:
+    """Whether the client's connections are plain ones that were opened here."""
+    return isinstance(client, redis.Redis) and client.connection_pool.connection_class is _BlockingConnection
+
+
 def lone_connection(client: Client) -> redis.Connection | None:
-    """Return a connection like those of the client's pool, not opened yet; None if others decide how it is opened."""
-    pool = getattr(client, "connection_pool", None)
-    if pool is None or pool.connection_class is not _BlockingConnection:
-        return None
+    """Return a connection like those of the client's pool, not opened yet; None if the client is not our own."""
     make: Callable[..., redis.Connection] = _BlockingConnection
-    return make(**pool.connection_kwargs)
+    return make(**client.connection_pool.connection_kwargs) if is_own(client) else None
+
+
+def exchange(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the reply or the error of each command, all sent at once: a pipeline at half the cost, for own clients."""
+    pool = client.connection_pool
+    conn = pool.get_connection()
+    try:
+        conn.send_packed_command(conn.pack_commands(commands))
+        return [_reply(conn) for _ in commands]
+    except BaseException:
+        conn.disconnect()
+        raise
+    finally:
+        pool.release(conn)
+
+
+def _reply(conn: redis.Connection) -> Any:
+    try:
+        return conn.read_response()
+    except failures.ResponseError as error:
+        return error
 
 
 def opener(
