@@ -68,6 +68,12 @@ _CLAIM: Final = (
     " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
     " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
 )
+_VERSION: Final = "SELECT coalesce(max(version), 0){} FROM {{schema}}.migrations"
+_WARM: Final = (
+    ", (SELECT count(*) FROM {schema}.load_1('', '', NULL)),"
+    " (SELECT count(*) FROM {schema}.frames_1('', ARRAY[''::bytea]))"
+)
+"""A server process compiles and plans functions when they are called first, which takes longer than a read."""
 _BEFORE: Final = (
     "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
     ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
@@ -122,7 +128,7 @@ class PostgresBackend:
 
     def setup(self) -> None:
         migrations = _migrations()
-        done, latest = self._use(self._version), max(migrations)
+        done, latest = self._use(self._warmed), max(migrations)
         if done > latest:
             raise SchemaTooNew(
                 f"the PostgreSQL schema {self._schema!r} has version {done}, this release knows up to {latest}:"
@@ -131,9 +137,17 @@ class PostgresBackend:
         if done < latest:
             self._use(lambda cursor: self._migrate(cursor, migrations))
 
+    def _warmed(self, cursor: Cursor) -> int:
+        """Return the version as `_version` does, and make the first read of this connection quicker."""
+        try:
+            cursor.execute(self._sql(_VERSION.format(_WARM)))
+        except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName):
+            return self._version(cursor)
+        return int(cursor.fetchall()[0][0])
+
     def _version(self, cursor: Cursor) -> int:
         try:
-            cursor.execute(self._sql("SELECT coalesce(max(version), 0) FROM {schema}.migrations"))
+            cursor.execute(self._sql(_VERSION.format("")))
         except pg.UndefinedTable:
             return 0
         return int(cursor.fetchall()[0][0])
