@@ -143,6 +143,7 @@ class Lines(Generic[S, R]):
     def renew(self) -> None:
         self._lock = threading.Lock()
         self._senders: dict[Loop, Sender[S, R]] = {}
+        self._opening: set[Loop] = set()
         self._wished = 0
         self._off = False
 
@@ -162,30 +163,31 @@ class Lines(Generic[S, R]):
         with self._lock:
             ended = [self._senders.pop(each) for each in [*self._senders] if each.is_closed()]
             self._wished += 1
-            wanted = self._wished % _OPEN_AFTER == 0
+            wanted = self._wished % _OPEN_AFTER == 0 and loop not in self._opening
         for each in ended:
             if each.busy or loop in self._senders:
                 each.give_up()
             elif each.open:
                 self._bind(loop, each.release())
         if wanted and loop not in self._senders:
+            self._opening = {each for each in (*self._opening, loop) if not each.is_closed()}
             start(self._open, loop)
         return self._senders.get(loop)
 
     def _open(self, loop: Loop) -> None:
+        line = None
         try:
             line = self._open_line()
-        except Exception:
-            return  # whoever saves meets the same error, and tells it
-        if line is None:
-            self._off = True
-            return
-        try:
-            loop.call_soon_threadsafe(self._bind, loop, line)
-        except RuntimeError:  # the loop has ended
-            line.close()
+            self._off = line is None
+            if line is not None:
+                loop.call_soon_threadsafe(self._bind, loop, line)
+        except Exception:  # the loop has ended; or whoever saves meets the same error, and tells it
+            if line is not None:
+                line.close()
+            self._opening.discard(loop)
 
     def _bind(self, loop: Loop, line: Line[S, R]) -> None:
+        self._opening.discard(loop)
         held = self._senders.get(loop)
         try:
             if held is not None and held.open:

@@ -379,8 +379,8 @@ class RedisSaver(StatekitSaver):
             url: `redis://`, `rediss://`, `unix://`, `redis+cluster://host:port`, or
                 `redis+sentinel://host:port[,host:port]/service[/db]`; `rediss+...` for TLS. Options may stand in its
                 query; what is none goes to redis-py.
-            max_connections: At most so many connections (to each node of a cluster); callers wait for one, as long as
-                both timeouts together.
+            max_connections: At most so many connections (to each node of a cluster), and with `redis://` one more for
+                each event loop that saves often; callers wait for one, as long as both timeouts together.
             connect_timeout_s: Seconds to open a connection.
             socket_timeout_s: Seconds to wait for a reply.
             options: As in the class.
