@@ -14,7 +14,7 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DURABLE, LEASING, SERVED, STORES, Store
+from tests.stores_under_test import DURABLE, ON_REQUEST, SERVED, STORES, Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,9 +52,8 @@ def pytest_runtest_logfinish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = metafunc.config.getoption("--stores").split(",")
     tables = {
-        "leasing_name": LEASING,
-        "store_name": STORES,
-        "durable_name": DURABLE,
+        "store_name": (*STORES, *ON_REQUEST),
+        "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
         "suite_name": ("sqlite", "redis"),
     }
@@ -75,7 +74,7 @@ def new_store(servers: Servers, tmp_path: Path) -> Iterator[Callable[[str], Stor
     made: list[Store] = []
 
     def make(name: str) -> Store:
-        made.append(STORES[name](servers.url, tmp_path))
+        made.append({**STORES, **ON_REQUEST}[name](servers.url, tmp_path))
         return made[-1]
 
     yield make

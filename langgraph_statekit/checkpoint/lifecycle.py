@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -87,10 +87,17 @@ class Lifecycle(BaseCheckpointSaver[str]):
         self._keeper = Keeper(backend.spare, aside, lost)
 
         self._schemas: Mapping[str, Schema] = {}
+        self._audit: Callable[[Mapping[str, Any]], str] | None = None
 
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde, self._secret_keys, require_lease=self.require_lease, schemas=self._schemas)
+        return Codec(
+            self.serde,
+            self._secret_keys,
+            require_lease=self.require_lease,
+            schemas=self._schemas,
+            audit=self._audit,
+        )
 
     def with_state(self, state: type | Mapping[str, type] | None) -> Self:
         """Return this saver with the state schema of a graph: it migrates older states when it reads them.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.codec import config_of, frame_key
@@ -28,19 +29,22 @@ _PRESENT: Final = object()
 
 
 @contextmanager
-def opened(url: str | None, *, create: bool = False) -> Iterator[StatekitSaver]:
+def opened(
+    url: str | None, *, create: bool = False, serde: SerializerProtocol | None = None
+) -> Iterator[StatekitSaver]:
     """Yield a saver that reads without the user's classes, and close it.
 
     Args:
         url: The store.
         create: Make what the store lacks; otherwise a store that is not there is refused.
+        serde: Another serializer, which may need the classes.
 
     Raises:
         Misuse: No URL is given, it cannot be used, or there is nothing to read.
     """
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(url, serde=ForeignSerializer(), workers=1)
+    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1)
     try:
         if not create and not saver.backend.exists():
             raise Misuse("there are no checkpoints of langgraph-statekit in this store: correct the URL")
@@ -120,7 +124,7 @@ def leases(saver: StatekitSaver, threads: Sequence[str]) -> dict[str, Held]:
     asked = [Claim(thread, "", "", 0, token=_NO_TOKEN) for thread in threads]  # a renewal of nothing changes nothing
     try:
         found = saver.backend.claim(asked)
-    except Misuse:  # a store without leases
+    except Misuse:  # who may only read may not claim
         return {}
     now_us = time.time_ns() // 1000
     return {

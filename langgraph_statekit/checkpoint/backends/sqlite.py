@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
-from langgraph_statekit.checkpoint.backends.sqlite_frames import has, has_all, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -39,11 +39,11 @@ from langgraph_statekit.checkpoint.records import (
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.tenants import path_of
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 FORMAT: Final = 1
-_PARAMS: Final = 500
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
 _PLACES: Final = """
@@ -58,16 +58,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tid, ns, id) DO UPDATE SET parent = excluded.parent, via = excluded.via, hidden = excluded.hidden,
     run_id = excluded.run_id, keys = excluded.keys, deltas = excluded.deltas, body = excluded.body
 """
-_FRAMES: Final = """
-WITH RECURSIVE need(key) AS (
-    VALUES {}
-    UNION
-    SELECT coalesce((SELECT b.key FROM frames b
-        WHERE b.tid = f.tid AND b.key = substr(f.base, 1, 16) AND substr(b.head, 3, 4) = substr(f.base, 17)), f.base)
-    FROM need JOIN frames f ON f.tid = ? AND f.key = need.key WHERE f.base IS NOT NULL
-)
-SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
-"""
 _BOUNDS: Final = {
     "ns": "r.ns = :ns",
     "id": "r.id = :id",
@@ -75,7 +65,6 @@ _BOUNDS: Final = {
     "before": "coalesce(r.seq < (SELECT b.seq FROM rows b WHERE b.tid = r.tid AND b.ns = r.ns AND b.id = :before),"
     " r.id < :before)",
 }
-_WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _NOT_EMPTY: Final = "EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)"
@@ -183,7 +172,7 @@ class SqliteBackend:
             if not found:
                 return None
             row = found[0]
-            frames, writes = _fill(db, thread, row.keys, [row.ref])
+            frames, writes = fill(db, _tid(db, thread), row.keys, [row.ref])
             return Stored(row, frames, writes.get(row.ref, ()))
 
     def rows(self, query: Query) -> Sequence[Row]:
@@ -194,7 +183,7 @@ class SqliteBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._reading() as db:
-            return _fill(db, thread, keys, refs)
+            return fill(db, _tid(db, thread), keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._reading() as db:
@@ -342,24 +331,6 @@ def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
     return [_row(query.thread, columns) for columns in found]
 
 
-def _fill(
-    db: sqlite3.Connection, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
-    tid = _tid(db, thread)
-    wanted = list(keys)
-    frames: dict[bytes, Frame] = {}
-    for at in range(0, len(wanted), _PARAMS):
-        some = wanted[at : at + _PARAMS]
-        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some))), (*some, tid, tid))
-        frames.update((key, Frame(key, data)) for key, data in found)
-    writes: dict[Ref, list[Write]] = {}
-    for ref in refs:
-        stored = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id))
-        if stored.fetchone() is not None:
-            writes[ref] = [Write(*columns) for columns in db.execute(_WRITES, (tid, ref.ns, ref.id))]
-    return frames, writes
-
-
 class SqliteSaver(StatekitSaver):
     """A checkpointer in one SQLite file, made on first use; a checkpoint that was acknowledged survives power loss.
 
@@ -367,16 +338,19 @@ class SqliteSaver(StatekitSaver):
 
     Args:
         path: The file; missing folders are made.
+        tenant: Whose threads these are, any text: a tenant has a file of its own, `agent@acme.db`. None: of none.
         lock_wait_s: Seconds to wait for another writer before `Unavailable`.
         options: As in `StatekitSaver`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, tenant: str | None = None, lock_wait_s: float = 30.0, **options: Any
+    ) -> None:
         if not isinstance(path, str | os.PathLike) or str(path).startswith("sqlite:"):
             raise Misuse("a SQLite saver needs the path of its file, no connection; for a URL use from_url")
         if str(path) in ("", ":memory:"):
             raise Misuse("a SQLite saver needs a file; for a store in memory use open_saver('memory://')")
-        super().__init__(SqliteBackend(path, lock_wait_s=lock_wait_s), **options)
+        super().__init__(SqliteBackend(path_of(path, tenant), lock_wait_s=lock_wait_s), **options)
 
     @classmethod
     @query_options
