@@ -22,6 +22,7 @@ LAYERS = [
     },
     {
         "checkpoint.cache",
+        "checkpoint.lines",
         "checkpoint.order",
         "checkpoint.repeating",
         "checkpoint.splice",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from hashlib import blake2b
 from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
@@ -23,7 +25,9 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
+BUCKETS: Final = 1024
 FORMAT: Final = 1
+_FENCED: Final = 2
 Argument = str | bytes | int
 _FORMAT_BYTE: Final = bytes((FORMAT,))
 _ROW: Final = Struct(">BBII")
@@ -83,6 +87,11 @@ def _token(token: int | None) -> Argument:
 def _life(ttl_us: int | None) -> Argument:
     """Milliseconds."""
     return "" if ttl_us is None else int(ttl_us / 1000)
+
+
+def encoded(args: Sequence[Argument]) -> list[bytes | int]:
+    """Return arguments as they are sent."""
+    return [arg.encode() if isinstance(arg, str) else arg for arg in args]
 
 
 def claim_arguments(claim: Claim) -> list[Argument]:
@@ -195,3 +204,16 @@ def scored(reply: Sequence[Any]) -> list[tuple[str, int]]:
 
 def _too_new(format: int) -> SchemaTooNew:
     return SchemaTooNew(f"a stored value has format {format}, this release reads {FORMAT}: upgrade it")
+
+
+def saved(save: Save, reply: Any) -> bool | Exception:
+    """Return the result of a save."""
+    if isinstance(reply, Exception):
+        return reply
+    return fenced(save) if reply == _FENCED else reply == 1
+
+
+def address(thread: str) -> tuple[int, str]:
+    """Return the bucket of a thread, and its name in it."""
+    digest = blake2b(thread.encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:2], "big") % BUCKETS, urlsafe_b64encode(digest).rstrip(b"=").decode()
