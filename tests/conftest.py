@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.sealing import Encryption
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DURABLE, LEASING, SERVED, STORES, Store
+from tests.stores_under_test import DEFAULTS, DURABLE, LEASING, SERVED, STORES, Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
+    parser.addoption("--encrypted", action="store_true", help="with encryption, where a test opens any store")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--encrypted"):
+        DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("numprocesses", None):  # workers of xdist end by themselves when it is gone

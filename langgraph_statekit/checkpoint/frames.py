@@ -1,9 +1,9 @@
 """One channel's versions as keyframes and deltas, and the envelope around every stored value.
 
-Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta), check (4 bytes), for a delta its base's key (16), the
-base's check (4) and its place in the chain (9), then the body. The check is a CRC-32 of what the body holds before
-compression, for a delta together with the check of its base: so it stands for the whole plain value, and tells two
-values of one key apart.
+Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta, 4 encrypted, see `sealing`), check (4 bytes), for a
+delta its base's key (16), the base's check (4) and its place in the chain (9), then the body. The check is a CRC-32 of
+what the body holds before compression, for a delta together with the check of its base: so it stands for the whole
+plain value, and tells two values of one key apart.
 
 A delta holds what `splice.diff` finds between two versions, so a list that grew by one message costs that message. Two
 levels (skip deltas): each version against the one before, and every so often one against the keyframe, so that a read
@@ -23,7 +23,7 @@ from zlib import crc32
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
-from langgraph_statekit.errors import Corrupt, SchemaTooNew
+from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -36,6 +36,7 @@ CHAIN_FRAMES: Final = 24
 DELTA_FROM_BYTES: Final = 1024
 _COMPRESSED: Final = 1
 _DELTA: Final = 2
+SEALED: Final = 4
 _HEAD: Final = 6
 _CHAIN: Final = _HEAD + KEY_BYTES + 4
 _BODY: Final = _CHAIN + 9
@@ -102,6 +103,7 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     Raises:
         Corrupt: The bytes were altered or cut.
         SchemaTooNew: A later release wrote them.
+        Misuse: They are encrypted, and the saver has no keys.
     """
     if data and data[0] > FORMAT:
         raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
@@ -110,6 +112,8 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     flags, check = data[1], data[2:_HEAD]
     start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
     if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
+        if flags & SEALED:
+            raise Misuse("the thread is encrypted: open the saver with encryption=Encryption(keys, active)")
         raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
     try:
         body = data[start:]
@@ -120,6 +124,11 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     except (zstd.ZstdError, ValueError) as error:
         raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
     raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
+
+
+def is_sealed(data: bytes) -> bool:
+    """Say whether an envelope is encrypted."""
+    return len(data) > 1 and data[0] == FORMAT and bool(data[1] & SEALED)
 
 
 def _patched(base: bytes, body: bytes) -> bytes:

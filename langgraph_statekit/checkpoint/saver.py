@@ -39,6 +39,8 @@ class StatekitSaver(Lifecycle):
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`. Removals need none.
         retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved.
             None keeps all.
+        encryption: Keys with which values, metadata and writes are encrypted; None: they are not.
+        require_encryption: Refuse what was stored without encryption, which else is read as it is.
     """
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
+    HEADER_ID_BYTES,
     Change,
     Frame,
     Outline,
@@ -38,6 +39,7 @@ class _Thread:
     rows: dict[Ref, Row] = field(default_factory=dict)
     frames: dict[bytes, Frame] = field(default_factory=dict)
     writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
+    header: bytes = b""
 
     def free(self, row: Row, at: int) -> int:
         """The place of a new row."""
@@ -94,9 +96,12 @@ class MemoryBackend:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
-            if isinstance(save, SaveRow):
-                return self._save_row(save)
-            return self._save_writes(save.ref, save.writes)
+            if is_rekeyed(save.header, self._threads.get(save.thread, _Thread()).header):
+                return rekeyed(save.thread)
+            saved = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
+            if saved and not self._threads[save.thread].header:
+                self._threads[save.thread].header = save.header
+            return saved
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._lock:
@@ -138,12 +143,13 @@ class MemoryBackend:
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         with self._lock:
-            rows = self._threads.get(thread, _Thread()).latest(ns)
+            held = self._threads.get(thread, _Thread())
+            rows = held.latest(ns)
             row = next((row for row in rows if id in (None, row.ref.id)), None)
             if row is None:
                 return None
             frames, writes = self.fill(thread, row.keys, [row.ref])
-            return Stored(row, frames, writes.get(row.ref, ()))
+            return Stored(row, frames, writes.get(row.ref, ()), held.header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._lock:
@@ -201,7 +207,7 @@ class MemoryBackend:
             self._threads.pop(thread, None)
             self._leases.pop(thread, None)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:
             there = self._threads.get(target, _Thread())
             if there.rows:
@@ -209,6 +215,10 @@ class MemoryBackend:
             held = self._threads.get(source)
             if held is None or not held.rows:
                 return True
+            if held.header[:HEADER_ID_BYTES] != header[:HEADER_ID_BYTES]:
+                raise rekeyed(source)
+            if there.header and is_rekeyed(header, there.header):
+                return False
             self._threads[target] = _Thread(
                 held.seq,
                 there.rev + 1,
@@ -219,15 +229,32 @@ class MemoryBackend:
                 },
                 dict(held.frames),
                 {ref._replace(thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
+                header,
             )
             return True
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        with self._lock:
+            return {name: held.header for name in threads if (held := self._threads.get(name)) and held.header}
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        with self._lock:
+            return [self._rewrap(*change) for change in changes]
+
+    def _rewrap(self, name: str, before: bytes, header: bytes) -> bool:
+        held = self._threads.get(name)
+        if held is None or held.header != before:
+            return False
+        held.header = header
+        return True
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         with self._lock:
             found = sorted(
                 name
                 for name, held in self._threads.items()
-                if held.rows and (run_ids is None or any(row.run_id in run_ids for row in held.rows.values()))
+                if (run_ids is None and (held.rows or held.header))
+                or (run_ids is not None and any(row.run_id in run_ids for row in held.rows.values()))
             )
         if found:
             yield found

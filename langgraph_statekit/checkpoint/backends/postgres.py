@@ -20,6 +20,7 @@ from psycopg.rows import TupleRow, tuple_row
 from psycopg.sql import SQL, Identifier
 
 from langgraph_statekit.checkpoint.backends import postgres_facts
+from langgraph_statekit.checkpoint.backends import postgres_format as packed
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -28,8 +29,7 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
-from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_calls, row_of, size_bytes, writes_calls
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
@@ -58,10 +58,11 @@ MESSAGE_BYTES: Final = 64 << 20
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b))"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::bytea))"
 )
 _SAVE_WRITES: Final = (
-    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
+    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
+    " %b::bytea[], %b::bytea))"
 )
 _CLAIM: Final = (
     "SELECT n, holder, owner, token, until_us"
@@ -179,7 +180,7 @@ class PostgresBackend:
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:
             return self._save(saves)
-        if sum(map(size_bytes, saves)) <= MESSAGE_BYTES:
+        if sum(map(packed.size_bytes, saves)) <= MESSAGE_BYTES:
             try:
                 return self._save(saves)
             except StatekitError as error:
@@ -195,8 +196,8 @@ class PostgresBackend:
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make all saves in one statement."""
-        calls = [(_SAVE_ROW, *call) for call in row_calls(saves)] + [
-            (_SAVE_WRITES, *call) for call in writes_calls(saves)
+        calls = [(_SAVE_ROW, *call) for call in packed.row_calls(saves)] + [
+            (_SAVE_WRITES, *call) for call in packed.writes_calls(saves)
         ]
         calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
         done = self._run(
@@ -205,13 +206,13 @@ class PostgresBackend:
         results: list[bool | Exception] = [True] * len(saves)
         for (_, places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
-                results[at] = fenced(saves[at]) if result is None else result
+                results[at] = packed.saved(saves[at], result)
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         order = sorted(range(len(claims)), key=lambda at: claims[at].thread)  # as saves lock them
         asked = (claims[at] for at in order)
-        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
+        wanted = packed.columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
         held: list[Held | None] = [None] * len(claims)
         for place, *lease in self._run(_CLAIM, *wanted):
             held[order[place - 1]] = Held(*lease)
@@ -221,16 +222,19 @@ class PostgresBackend:
         found: Row | None = None
         frames: dict[bytes, Frame] = {}
         writes: list[Write] = []
+        header = b""
         for kind, num, a, b, c, d, data, keys, deltas in self._run(
             "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
         ):
             if kind == 0:
-                found = row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
+                found = packed.row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
             elif kind == 1:
                 frames[keys] = Frame(keys, data)
-            else:
+            elif kind == 2:
                 writes.append(Write(a, num, b, c, data))
-        return None if found is None else Stored(found, frames, writes)
+            else:
+                header = data
+        return None if found is None else Stored(found, frames, writes, header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         conditions = {
@@ -245,7 +249,7 @@ class PostgresBackend:
             f"SELECT {_ROW}, body FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, *given.values(), query.limit),
         )
-        return [row_of(query.thread, columns) for columns in found]
+        return [packed.row_of(query.thread, values) for values in found]
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -253,7 +257,7 @@ class PostgresBackend:
         frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
         stored: list[Ref] = []
-        wanted = columns({(ref.ns, ref.id) for ref in refs}, 2)
+        wanted = packed.columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
             " FROM {schema}.frames_1(%b, %b::bytea[])"
@@ -289,7 +293,7 @@ class PostgresBackend:
                 rev = values[0]
                 frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
             else:
-                rows.append(row_of(thread, (*values, b"")))
+                rows.append(packed.row_of(thread, (*values, b"")))
         return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
@@ -297,17 +301,28 @@ class PostgresBackend:
         [[done]] = self._run(
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
-            *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *(thread, rev, keep, *packed.columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
+            *packed.columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
         )
         return bool(done)
 
     def drop_thread(self, thread: str) -> None:
         self._run("SELECT {schema}.delete_1(%b)", thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
-        [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b)", source, target, operation)
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
+        [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b, %b)", source, target, operation, header or None)
+        if done == packed.REKEYED:
+            raise rekeyed(source)
         return bool(done)
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        wanted = "thread_id = ANY (%b::text[]) AND header IS NOT NULL"
+        return dict(self._run(f"SELECT thread_id, header FROM {{schema}}.threads WHERE {wanted}", list(threads)))
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        done = self._run("SELECT {schema}.rewrap_1(%b::text[], %b::bytea[], %b::bytea[])", *packed.columns(changes, 3))
+        made = {thread for (thread,) in done}
+        return [thread in made for thread, _, _ in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         table, given = ("threads", ()) if run_ids is None else ("rows", (list(run_ids),))

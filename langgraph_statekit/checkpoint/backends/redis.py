@@ -41,7 +41,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_rows,
     unpack_writes,
 )
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
@@ -67,6 +67,7 @@ _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
 _SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
 _FENCED: Final = 2
+_REKEYED: Final = 3
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -149,8 +150,8 @@ class RedisBackend:
         found = self._run("load", thread, ns, optional(id))
         if found is None:
             return None
-        name, head, body, frames, batches = found
-        return Stored(unpack_row(thread, name, head, body), unpack_frames(*frames), unpack_writes(batches))
+        name, head, body, frames, batches, header = found
+        return Stored(unpack_row(thread, name, head, body), unpack_frames(*frames), unpack_writes(batches), header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
@@ -190,12 +191,27 @@ class RedisBackend:
     def drop_thread(self, thread: str) -> None:
         self._run("drop", thread, thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         if self._apart(source, target):
             parts = self._run("export", source)
-            return bool(self._run("import", target, operation, target, *parts))
-        keys = [*self._keys(target), *self._keys(source)[:5]]
-        return bool(self._eval(keys, "copy", operation, target))
+            done = self._run("import", target, operation, target, header, *parts)
+        else:
+            keys = [*self._keys(target), *self._keys(source)[:5]]
+            done = self._eval(keys, "copy", operation, target, header)
+        if done == _REKEYED:
+            raise rekeyed(source)
+        return bool(done)
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        found = self._pipeline([("HGET", self._keys(thread)[0], "k") for thread in threads])
+        return {thread: header for thread, header in zip(threads, found, strict=True) if header}
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        replies = self._eval_all([(self._keys(thread), ["rewrap", *headers]) for thread, *headers in changes])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return [reply == 1 for reply in replies]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         for first in range(0, BUCKETS, _PAGE_BUCKETS):
@@ -300,6 +316,8 @@ class RedisBackend:
 def _saved(save: Save, reply: Any) -> bool | Exception:
     if isinstance(reply, Exception):
         return reply
+    if reply == _REKEYED:
+        return rekeyed(save.thread)
     return fenced(save) if reply == _FENCED else reply == 1
 
 

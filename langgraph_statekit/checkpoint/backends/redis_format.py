@@ -60,7 +60,7 @@ def save_arguments(save: Save) -> list[Argument]:
     gone = [frame.key for frame in save.frames if frame.data is None]
     kept = [part for frame in save.frames if frame.data is not None for part in (frame.key, frame.data)]
     parent = member_of(row.ref._replace(id=row.parent or ""))
-    names = (_token(save.token), member_of(row.ref), parent, row.ref.ns, row.ref.thread)
+    names = (_token(save.token), save.header, member_of(row.ref), parent, row.ref.ns, row.ref.thread)
     texts = (_head_of(row), row.body, optional(row.run_id))
     numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None))
     return ["save", *names, *texts, *numbers, *gone, *kept]
@@ -73,7 +73,7 @@ def _save_writes(save: SaveWrites) -> list[Argument]:
         if write.idx < 0 or write.idx not in batch:
             batch[write.idx] = _pack_write(write)
     batches = (part for task, batch in tasks.items() for part in (task, b"".join(batch.values())))
-    return ["save_writes", _token(save.token), member_of(save.ref), *batches]
+    return ["save_writes", _token(save.token), save.header, save.thread, member_of(save.ref), *batches]
 
 
 def _token(token: int | None) -> Argument:

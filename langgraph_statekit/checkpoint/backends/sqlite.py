@@ -19,14 +19,16 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.backends import sqlite_facts
+from langgraph_statekit.checkpoint.backends import sqlite_headers as keys
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
-from langgraph_statekit.checkpoint.backends.sqlite_frames import has, has_all, save_frame
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
+from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
+    HEADER_ID_BYTES,
     Change,
     Frame,
     Outline,
@@ -35,6 +37,7 @@ from langgraph_statekit.checkpoint.records import (
     Row,
     Save,
     SaveRow,
+    SaveWrites,
     Stored,
     Write,
 )
@@ -43,13 +46,12 @@ from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
 FORMAT: Final = 1
-_PARAMS: Final = 500
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
 _PLACES: Final = """
 SELECT tid, seq,
     (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :id),
-    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent)
+    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent), header
 FROM threads t WHERE thread = :thread
 """
 _SAVE_ROW: Final = """
@@ -58,16 +60,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tid, ns, id) DO UPDATE SET parent = excluded.parent, via = excluded.via, hidden = excluded.hidden,
     run_id = excluded.run_id, keys = excluded.keys, deltas = excluded.deltas, body = excluded.body
 """
-_FRAMES: Final = """
-WITH RECURSIVE need(key) AS (
-    VALUES {}
-    UNION
-    SELECT coalesce((SELECT b.key FROM frames b
-        WHERE b.tid = f.tid AND b.key = substr(f.base, 1, 16) AND substr(b.head, 3, 4) = substr(f.base, 17)), f.base)
-    FROM need JOIN frames f ON f.tid = ? AND f.key = need.key WHERE f.base IS NOT NULL
-)
-SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
-"""
 _BOUNDS: Final = {
     "ns": "r.ns = :ns",
     "id": "r.id = :id",
@@ -75,11 +67,12 @@ _BOUNDS: Final = {
     "before": "coalesce(r.seq < (SELECT b.seq FROM rows b WHERE b.tid = r.tid AND b.ns = r.ns AND b.id = :before),"
     " r.id < :before)",
 }
-_WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _NOT_EMPTY: Final = "EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)"
-_THREADS: Final = f"SELECT thread FROM threads t WHERE thread >= ? AND {_NOT_EMPTY} ORDER BY thread LIMIT 500"
+_THREADS: Final = (
+    f"SELECT thread FROM threads t WHERE thread >= ? AND (header IS NOT NULL OR {_NOT_EMPTY}) ORDER BY thread LIMIT 500"
+)
 _THREADS_OF_RUNS: Final = """
 SELECT DISTINCT t.thread FROM rows r CROSS JOIN threads t ON t.tid = r.tid
 WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
@@ -183,8 +176,8 @@ class SqliteBackend:
             if not found:
                 return None
             row = found[0]
-            frames, writes = _fill(db, thread, row.keys, [row.ref])
-            return Stored(row, frames, writes.get(row.ref, ()))
+            frames, writes = fill(db, _tid(db, thread), row.keys, [row.ref])
+            return Stored(row, frames, writes.get(row.ref, ()), keys.header_of(db, row))
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._reading() as db:
@@ -194,7 +187,7 @@ class SqliteBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._reading() as db:
-            return _fill(db, thread, keys, refs)
+            return fill(db, _tid(db, thread), keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._reading() as db:
@@ -235,18 +228,22 @@ class SqliteBackend:
             if tid is not None:
                 _drop(db, tid)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._writing() as db:
-            select = f"SELECT tid, seq, copied_by FROM threads t WHERE thread = ? AND {_NOT_EMPTY}"
+            select = f"SELECT tid, seq, copied_by, header FROM threads t WHERE thread = ? AND {_NOT_EMPTY}"
             there = db.execute(select, (target,)).fetchone()
             if there is not None:
                 return bool(there[2] == operation)
             held = db.execute(select, (source,)).fetchone()
             if held is None:
                 return True
-            old, seq, _ = held
+            old, seq, _, wrapped = held
+            if (wrapped or b"")[:HEADER_ID_BYTES] != header[:HEADER_ID_BYTES]:
+                raise rekeyed(source)
+            if is_rekeyed(header, dict(keys.headers(db, [target])).get(target)):
+                return False
             new = _touch(db, target, seq)
-            db.execute("UPDATE threads SET copied_by = ? WHERE tid = ?", (operation, new))
+            db.execute("UPDATE threads SET copied_by = ?, header = ? WHERE tid = ?", (operation, header or None, new))
             columns = "ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
             db.execute(f"INSERT INTO rows SELECT ?, {columns} FROM rows WHERE tid = ? ORDER BY seq", (new, old))
             db.execute("INSERT INTO frames SELECT ?, key, base, head, data FROM frames WHERE tid = ?", (new, old))
@@ -256,6 +253,14 @@ class SqliteBackend:
                 (new, old, new),
             )
             return True
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        with self._reading() as db:
+            return dict(keys.headers(db, threads))
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        with self._writing() as db:
+            return [keys.rewrap(db, *change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
@@ -273,14 +278,16 @@ class SqliteBackend:
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
     if save.token is not None and is_late(save.token, leases.held(db, save.thread)):
         return fenced(save)
-    return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save.ref, save.writes)
+    return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save)
 
 
-def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
+def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool | Exception:
     row = save.row
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
-    tid, last, seq, parent = known or (0, 0, None, None)
+    tid, last, seq, parent, header = known or (0, 0, None, None, None)
+    if is_rekeyed(save.header, header):
+        return rekeyed(thread)
     if save.parent and parent is None and not has_all(db, tid, save.unsent()):
         return False
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
@@ -294,12 +301,19 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
         save_frame(db, tid, frame)
+    keys.keep(db, tid, save, header)
     return True
 
 
-def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
-    tid = _tid(db, ref.thread) or _touch(db, ref.thread, 0)
-    for each in writes:
+def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> bool | Exception:
+    ref = save.ref
+    known = db.execute("SELECT tid, header FROM threads WHERE thread = ?", (ref.thread,)).fetchone()
+    tid, header = known or (0, None)
+    if is_rekeyed(save.header, header):
+        return rekeyed(ref.thread)
+    tid = tid or _touch(db, ref.thread, 0)
+    keys.keep(db, tid, save, header)
+    for each in save.writes:
         values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
         db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
     return True
@@ -340,24 +354,6 @@ def _select_rows(db: sqlite3.Connection, query: Query) -> list[Row]:
     statement = f"SELECT {_COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND NOT r.hidden{''.join(bounds)}"
     found = db.execute(f"{statement} ORDER BY r.seq DESC LIMIT :limit", {"tid": tid, **asdict(query)})
     return [_row(query.thread, columns) for columns in found]
-
-
-def _fill(
-    db: sqlite3.Connection, thread: str, keys: Collection[bytes], refs: Collection[Ref]
-) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
-    tid = _tid(db, thread)
-    wanted = list(keys)
-    frames: dict[bytes, Frame] = {}
-    for at in range(0, len(wanted), _PARAMS):
-        some = wanted[at : at + _PARAMS]
-        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some))), (*some, tid, tid))
-        frames.update((key, Frame(key, data)) for key, data in found)
-    writes: dict[Ref, list[Write]] = {}
-    for ref in refs:
-        stored = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id))
-        if stored.fetchone() is not None:
-            writes[ref] = [Write(*columns) for columns in db.execute(_WRITES, (tid, ref.ns, ref.id))]
-    return frames, writes
 
 
 class SqliteSaver(StatekitSaver):

@@ -3,7 +3,8 @@ CREATE TABLE threads (
     thread TEXT NOT NULL UNIQUE,
     seq INTEGER NOT NULL,
     rev INTEGER NOT NULL,
-    copied_by TEXT
+    copied_by TEXT,
+    header BLOB
 );
 CREATE TABLE rows (
     tid INTEGER NOT NULL,

@@ -1,15 +1,28 @@
-"""How frames are saved in the SQLite file."""
+"""Frames and writes in the SQLite file: how the former are saved, and how both are read."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame
+from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Write
 
 _NEW_FRAME: Final = "INSERT INTO frames VALUES (?, ?, ?, ?, ?) ON CONFLICT (tid, key) DO NOTHING"
 _REPLACE_FRAME: Final = "INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?, ?)"
+
+_PARAMS: Final = 500
+_FRAMES: Final = """
+WITH RECURSIVE need(key) AS (
+    VALUES {}
+    UNION
+    SELECT coalesce((SELECT b.key FROM frames b
+        WHERE b.tid = f.tid AND b.key = substr(f.base, 1, 16) AND substr(b.head, 3, 4) = substr(f.base, 17)), f.base)
+    FROM need JOIN frames f ON f.tid = ? AND f.key = need.key WHERE f.base IS NOT NULL
+)
+SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
+"""
+_WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 
 
 def save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
@@ -42,3 +55,21 @@ def has_all(db: sqlite3.Connection, tid: int, keys: Sequence[bytes]) -> bool:
     """Whether all these frames are stored."""
     found = "SELECT 1 FROM frames WHERE tid = ? AND key = ?"
     return all(db.execute(found, (tid, key)).fetchone() for key in keys)
+
+
+def fill(
+    db: sqlite3.Connection, tid: int | None, keys: Collection[bytes], refs: Collection[Ref]
+) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
+    """Return the stored ones of some frames with all that they build on, and the writes of rows that are stored."""
+    wanted = list(keys)
+    frames: dict[bytes, Frame] = {}
+    for at in range(0, len(wanted), _PARAMS):
+        some = wanted[at : at + _PARAMS]
+        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some))), (*some, tid, tid))
+        frames.update((key, Frame(key, data)) for key, data in found)
+    writes: dict[Ref, list[Write]] = {}
+    for ref in refs:
+        stored = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id))
+        if stored.fetchone() is not None:
+            writes[ref] = [Write(*columns) for columns in db.execute(_WRITES, (tid, ref.ns, ref.id))]
+    return frames, writes

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
@@ -31,13 +31,13 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     empty_head,
     encode_head,
     encode_segment,
-    encode_writes,
     merged,
     new_name,
 )
-from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
+from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.backends.objects.writes import headers, own, rewrap, save_writes
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
@@ -148,8 +148,7 @@ class ObjectBackend:
             raise fenced(save)
         if isinstance(save, SaveRow):
             return self._save_row(save)
-        for task in dict.fromkeys(write.task for write in save.writes):
-            self._save_task(save.ref, task, [write for write in save.writes if write.task == task])
+        save_writes(self._bucket, self._reader, save, self._opened)
         return True
 
     def _save_row(self, save: SaveRow) -> bool:
@@ -168,6 +167,10 @@ class ObjectBackend:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
                     return True  # an earlier attempt, though another writer replaced the head before it was confirmed
+                if is_rekeyed(save.header, head.header):
+                    if self._reader.fresh(thread)[1] == tag:
+                        raise rekeyed(thread)
+                    continue
                 try:
                     if self._reader.lacks(head, save):
                         if self._reader.fresh(thread)[1] == tag:
@@ -219,27 +222,13 @@ class ObjectBackend:
         new = placed(head, deep, save.row, save.frames, upload.name, save.at)
         if upload.given:
             new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
-        return new.cleaned(self._grace_s)
+        return replace(new, header=head.header or save.header).cleaned(self._grace_s)
 
     def _sweep(self, head: Head, names: Sequence[bytes]) -> None:
         if names:
             keys = self._reader.keys(head.thread)
             with suppress(StatekitError):  # the save is done; the next `apply` finds what stays
                 self._bucket.delete([keys.data(head.epoch, name) for name in names])
-
-    def _save_task(self, ref: Ref, task: str, writes: Sequence[Write]) -> None:
-        key = self._reader.keys(ref.thread).task(ref, task)
-        known: tuple[Sequence[Write], str] = self._reader.marks.get(key) or ((), ABSENT)
-        for pause_s in pauses(ref.thread):
-            stored = merged(known[0], writes)
-            data = encode_writes(ref, stored)
-            tag = self._bucket.swap(key, data, known[1])
-            if tag is not None:
-                self._reader.marks.put(key, (stored, tag), len(data))
-                return
-            found = self._bucket.get(key)
-            known = (decode_writes(found.data), found.tag) if found else ((), ABSENT)
-            time.sleep(pause_s)
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))
@@ -251,7 +240,7 @@ class ObjectBackend:
     def _load(self, head: Head, ns: str, id: str | None, early: Future[Sequence[str]] | None) -> Stored | None:
         if not head.alive:
             return None
-        reading = None if early is None else self._bucket.start_all(self._bucket.get, early.result())
+        reading = None if early is None else self._bucket.start_all(self._bucket.get, own(head, early.result()))
         entry = self._find(head, ns, id)
         if entry is None:
             return None
@@ -259,11 +248,14 @@ class ObjectBackend:
         listing = early or self._listing(row.ref)
         at = {key: entry.frames[key] for key in row.keys if key in entry.frames}
         found = self._reader.data(head.thread, head.epoch, {entry.data, *at.values()})
-        reading = reading or self._bucket.start_all(self._bucket.get, listing.result())
+        reading = reading or self._bucket.start_all(self._bucket.get, own(head, listing.result()))
         return Stored(
             row._replace(body=found[entry.data].bodies[row.ref.ns, row.ref.id]),
             {key: Frame(key, found[name].frames[key]) for key, name in at.items()},
-            [write for future in reading if (item := future.result()) for write in decode_writes(item.data)],
+            merged(
+                (), [write for future in reading if (item := future.result()) for write in decode_writes(item.data)]
+            ),
+            head.header,
         )
 
     def _find(self, head: Head, ns: str, id: str | None) -> Entry | None:
@@ -312,23 +304,24 @@ class ObjectBackend:
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         known = self._reader.known(thread)
         listings = self._list_writes(thread, known[0] if known else None, refs)
-        frames = None
+        head, frames = NO_HEAD, None
         if known is not None:
+            head = known[0]
             with suppress(Gone):
-                frames = self._frames(known[0], set(keys), refs)
+                frames = self._frames(head, set(keys), refs)
         if frames is None:
-            frames = self._reader.stable(thread, lambda head: self._all_frames(head, set(keys)))
+            head, frames = self._reader.stable(thread, lambda head: (head, self._all_frames(head, set(keys))))
         where = {digest(ref.ns, ref.id): ref for ref in refs}
         listed = {
             key: where[folder]
             for listing in listings
-            for key in listing.result()
+            for key in own(head, listing.result())
             if (folder := key.split("/")[-2]) in where
         }
         writes: dict[Ref, list[Write]] = {ref: [] for ref in refs}
         for key, item in self._bucket.get_many(listed).items():
             writes[listed[key]].extend(decode_writes(item.data))
-        return frames, writes
+        return frames, {ref: merged((), found) for ref, found in writes.items()}
 
     def _list_writes(self, thread: str, head: Head | None, refs: Collection[Ref]) -> list[Future[Sequence[str]]]:
         keys = self._reader.keys(thread)
@@ -386,13 +379,19 @@ class ObjectBackend:
     def drop_thread(self, thread: str) -> None:
         drop(self._bucket, self._reader, thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for pause_s in pauses(target):
-            done = copy(self._bucket, self._reader, source, target, operation, self._opened)
+            done = copy(self._bucket, self._reader, source, target, operation, self._opened, header)
             if done is not None:
                 return done
             time.sleep(pause_s)
         return False
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        return headers(self._bucket, self._reader, threads)
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        return [rewrap(self._bucket, self._reader, *change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         return self._reader.threads(run_ids)

@@ -17,9 +17,11 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     empty_head,
     encode_head,
     encode_segment,
+    mark_of,
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
+from langgraph_statekit.checkpoint.claims import is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.records import Change, Ref
 
 _PACK_BYTES: Final = 8 * 1024 * 1024
@@ -131,8 +133,13 @@ def copy(
     target: str,
     operation: str,
     opened: Callable[[str], tuple[Head, str]],
+    header: bytes,
 ) -> bool | None:
-    """Copy a thread; None if source or target changed meanwhile."""
+    """Copy a thread under a header; None if source or target changed meanwhile.
+
+    Raises:
+        Rekeyed: The source has a header with another id.
+    """
     from_, to = reader.keys(source), reader.keys(target)
     reading = bucket.start(reader.fresh, target)
     head, _ = reader.fresh(source)
@@ -141,9 +148,13 @@ def copy(
         return there.copied_by == operation
     if not head.alive:
         return True
+    if mark_of(head.header) != mark_of(header):
+        raise rekeyed(source)
     there, tag = opened(target)
     if there.alive or not there.epoch:
         return None
+    if there.header and is_rekeyed(header, there.header):
+        return False
     listing = bucket.start(bucket.list, to.writes)
     writes = {key: to.writes + key[len(from_.writes) :] for key in bucket.list(from_.writes)}
     present = set(listing.result())
@@ -157,7 +168,9 @@ def copy(
         return None
     wanted = [key for key, new in writes.items() if new not in present]
     bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
-    made = replace(head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=())
+    made = replace(
+        head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=(), header=header
+    )
     data = encode_head(made)
     done = bucket.swap(to.head, data, tag)
     if done is None:

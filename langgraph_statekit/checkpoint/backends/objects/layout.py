@@ -23,7 +23,7 @@ import ormsgpack
 
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.options import require_texts
-from langgraph_statekit.checkpoint.records import Ref, Row, Write, split
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Ref, Row, Write, split
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 FORMAT: Final = 1
@@ -57,8 +57,13 @@ class Keys:
     def writes_of(self, ref: Ref) -> str:
         return f"{self.root}/w/{digest(ref.ns, ref.id)}"
 
-    def task(self, ref: Ref, task: str) -> str:
-        return f"{self.writes_of(ref)}/{digest(task)}"
+    def task(self, ref: Ref, task: str, header: bytes) -> str:
+        return f"{self.writes_of(ref)}/{digest(task)}{'-' * bool(header)}{mark_of(header)}"
+
+
+def mark_of(header: bytes) -> str:
+    """Return what the names of sealed writes end with; empty without a header."""
+    return header[:HEADER_ID_BYTES].hex()
 
 
 def new_name() -> bytes:
@@ -101,7 +106,7 @@ class Head:
 
     Attributes:
         epoch: The folder of its data objects.
-        thread: Its id; empty without rows.
+        thread: Its id; empty without rows and header.
         rev: Changes with every change of the head.
         seq: The last one given.
         copied_by: The operation that made the thread as a copy.
@@ -109,6 +114,7 @@ class Head:
         segments: The others; of entries of one row the head's counts, then that of the later segment.
         overrides: Frames that were replaced (or, with an empty name, removed) since their rows went to segments.
         garbage: (seconds of the clock, names) of objects that are no longer needed since then.
+        header: Of the data key, see `SaveRow`.
     """
 
     epoch: str
@@ -120,6 +126,7 @@ class Head:
     segments: Sequence[Segment] = ()
     overrides: Mapping[bytes, bytes] = field(default_factory=dict)
     garbage: Sequence[tuple[int, bytes]] = ()
+    header: bytes = b""
 
     @property
     def alive(self) -> bool:
@@ -164,12 +171,13 @@ def encode_head(head: Head) -> bytes:
         [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id) for s in head.segments],
         list(head.overrides.items()),
         head.garbage,
+        *([head.header] if head.header else []),
     )
 
 
 def decode_head(data: bytes) -> Head:
     """Unpack a head."""
-    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage = _unpacked(data)
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, *more = _unpacked(data)
     return Head(
         epoch,
         thread,
@@ -180,6 +188,7 @@ def decode_head(data: bytes) -> Head:
         [Segment(*item) for item in segments],
         dict(overrides),
         [(at, names) for at, names in garbage],
+        *more,
     )
 
 

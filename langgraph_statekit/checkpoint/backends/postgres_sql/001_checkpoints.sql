@@ -4,7 +4,8 @@ CREATE TABLE {schema}.threads (
     thread_id text COLLATE "C" PRIMARY KEY,
     seq bigint NOT NULL,
     rev bigint NOT NULL,
-    copied_by text COLLATE "C"
+    copied_by text COLLATE "C",
+    header bytea
 ) WITH (fillfactor = 70);
 
 CREATE TABLE {schema}.rows (
@@ -123,14 +124,20 @@ BEGIN
         until_us = now_us + ttl_us WHERE l.thread_id = thread RETURNING l.*;
 END $$;
 
--- NULL if the token comes too late; false, and nothing changed, if a base (key and check together) is not stored.
--- Where a new row goes is told in order.py.
+-- Whether a save, or a copy, is sealed with another key than its thread's: see claims.py.
+CREATE FUNCTION {schema}.rekeyed_1(sent bytea, stored bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN stored IS NULL THEN length(sent) = 8
+        ELSE substring(sent FOR 8) IS DISTINCT FROM substring(stored FOR 8) END
+$$;
+
+-- NULL if the token comes too late; 2 if it is sealed with another key; 0 if a base (key and check together) is not
+-- stored; then nothing changed. Where a new row goes is told in order.py.
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
     frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
-    needs_parent boolean
-) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    needs_parent boolean, sent bytea
+) RETURNS integer LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
     next_seq bigint;
@@ -138,16 +145,19 @@ DECLARE
     added bigint;
     wanted bytea;
     lacking boolean := false;
+    held bytea;
+    refused boolean;
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
     LOOP
-        SELECT seq INTO last_seq FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
+        SELECT seq, header INTO last_seq, held FROM {schema}.threads WHERE thread_id = thread FOR UPDATE;
         EXIT WHEN FOUND;
         INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
             ON CONFLICT DO NOTHING;
     END LOOP;
+    refused := (sent IS NOT NULL OR held IS NOT NULL) AND {schema}.rekeyed_1(sent, held);
     FOREACH wanted IN ARRAY frame_bases LOOP
         lacking := lacking OR (wanted IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
@@ -163,10 +173,10 @@ BEGIN
                 AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted));
         END LOOP;
     END IF;
-    IF lacking THEN
-        DELETE FROM {schema}.threads t WHERE thread_id = thread
+    IF refused OR lacking THEN
+        DELETE FROM {schema}.threads t WHERE thread_id = thread AND header IS NULL
             AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
-        RETURN false;
+        RETURN CASE WHEN refused THEN 2 ELSE 0 END;
     END IF;
     IF id_us = 0 OR last_seq - id_us > race_us THEN
         next_seq := last_seq + 1;
@@ -185,7 +195,8 @@ BEGIN
             parent = up, via = walk, hidden = hide, run_id = run,
             keys = row_keys, deltas = row_deltas, body = row_body
         RETURNING r.seq INTO got_seq;
-    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq) WHERE thread_id = thread;
+    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq), header = coalesce(header, sent)
+        WHERE thread_id = thread;
     INSERT INTO {schema}.frames (thread_id, key, base, data)
         SELECT thread, n.* FROM unnest(frame_keys, frame_bases, frame_data) AS n ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
@@ -195,25 +206,35 @@ BEGIN
     THEN
         PERFORM {schema}.replace_1(thread, frame_keys, frame_bases, frame_data, gone);
     END IF;
-    RETURN true;
+    RETURN 1;
 END $$;
 
--- Writes come sorted, so that two batches lock what they share in the same order.
+-- Writes come sorted, so that two batches lock what they share in the same order. NULL and 2 as above.
 CREATE FUNCTION {schema}.save_writes_1(
     thread text, space text, name text, fence bigint,
-    tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
-) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    tasks text[], idxs integer[], channels text[], paths text[], datas bytea[], sent bytea
+) RETURNS integer LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    held bytea;
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
-    PERFORM 1 FROM {schema}.threads WHERE thread_id = thread FOR KEY SHARE;
+    LOOP
+        SELECT header INTO held FROM {schema}.threads WHERE thread_id = thread FOR KEY SHARE;
+        IF (sent IS NOT NULL OR held IS NOT NULL) AND {schema}.rekeyed_1(sent, held) THEN
+            RETURN 2;
+        END IF;
+        EXIT WHEN sent IS NULL OR held IS NOT NULL;
+        INSERT INTO {schema}.threads AS t (thread_id, seq, rev, header) VALUES (thread, 0, {schema}.clock_us_1(), sent)
+            ON CONFLICT (thread_id) DO UPDATE SET header = excluded.header WHERE t.header IS NULL;
+    END LOOP;
     INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
         SELECT thread, space, name, w.* FROM unnest(tasks, idxs, channels, paths, datas) AS w
         ON CONFLICT (thread_id, ns, id, task, idx) DO UPDATE
             SET channel = excluded.channel, path = excluded.path, data = excluded.data
             WHERE excluded.idx < 0;
-    RETURN true;
+    RETURN 1;
 END $$;
 
 -- The stored ones of some frames and all that they build on, each once where the keys of a channel (8 bytes) stand
@@ -246,7 +267,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- One row of kind 0, its frames as kind 1, its writes as kind 2. A plan made while a table was small must not stay a
+-- One row of kind 0, its frames as kind 1, its writes as kind 2, and if it is sealed (see frames.py) its thread's header
+-- as kind 3. A plan made while a table was small must not stay a
 -- scan when it has grown, hence the setting.
 CREATE FUNCTION {schema}.load_1(thread text, space text, name text)
 RETURNS TABLE (
@@ -273,7 +295,10 @@ BEGIN
                 SELECT substring(r.keys FROM start FOR 16) FROM generate_series(1, length(r.keys), 16) AS start)) AS f
         UNION ALL
         SELECT 2, w.idx, w.task, w.channel, w.path, NULL, w.data, NULL, NULL FROM {schema}.writes w
-            WHERE w.thread_id = thread AND w.ns = space AND w.id = r.id;
+            WHERE w.thread_id = thread AND w.ns = space AND w.id = r.id
+        UNION ALL
+        SELECT 3, NULL, NULL, NULL, NULL, NULL, t.header, NULL, NULL FROM {schema}.threads t
+            WHERE length(r.body) > 1 AND get_byte(r.body, 1) & 4 > 0 AND t.thread_id = thread AND t.header IS NOT NULL;
 END $$;
 
 -- Locks the thread against everything else that changes it, and makes its row if there is none to lock.
@@ -304,6 +329,18 @@ CREATE FUNCTION {schema}.delete_1(thread text) RETURNS void LANGUAGE sql AS $$
     SELECT {schema}.drop_1(thread);
 $$;
 
+-- Replaces headers that are still the given ones; locks threads in the order in which saves do.
+CREATE FUNCTION {schema}.rewrap_1(threads text[], held bytea[], made bytea[])
+RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    place integer;
+BEGIN
+    FOR place IN SELECT n FROM unnest(threads) WITH ORDINALITY AS t (thread, n) ORDER BY thread COLLATE "C" LOOP
+        RETURN QUERY UPDATE {schema}.threads t SET header = made[place]
+            WHERE t.thread_id = threads[place] AND t.header = held[place] RETURNING t.thread_id;
+    END LOOP;
+END $$;
+
 -- The rows and frames that are named go or, with `keep`, all others do: so the shorter list is sent.
 CREATE FUNCTION {schema}.apply_1(
     thread text, at_rev bigint, keep boolean, some_ns text[], some_id text[], some_keys bytea[],
@@ -313,7 +350,7 @@ DECLARE
     now_rev bigint := {schema}.lock_1(thread);
 BEGIN
     IF now_rev <> at_rev THEN
-        DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0;
+        DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0 AND header IS NULL;
         RETURN false;
     END IF;
     IF keep THEN
@@ -342,23 +379,31 @@ BEGIN
     RETURN true;
 END $$;
 
--- Reads the source in one statement, so that its savers need not wait.
-CREATE FUNCTION {schema}.copy_1(source text, target text, operation text)
-RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Reads the source in one statement, so that its savers need not wait. 2 if its header has another id than the given one.
+CREATE FUNCTION {schema}.copy_1(source text, target text, operation text, sent bytea)
+RETURNS integer LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    held bytea;
 BEGIN
     PERFORM {schema}.lock_1(target);
     IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = target) THEN
-        RETURN EXISTS (SELECT 1 FROM {schema}.threads WHERE thread_id = target AND copied_by = operation);
+        RETURN (SELECT count(*) FROM {schema}.threads WHERE thread_id = target AND copied_by = operation);
+    END IF;
+    SELECT header INTO held FROM {schema}.threads WHERE thread_id = target;
+    IF held IS NOT NULL AND {schema}.rekeyed_1(sent, held) THEN
+        RETURN 0;
     END IF;
     WITH origin AS (
-        SELECT seq FROM {schema}.threads WHERE thread_id = source AND source <> target
+        SELECT seq FROM {schema}.threads WHERE thread_id = source AND source <> target AND seq > 0
+            AND substring(header FOR 8) IS NOT DISTINCT FROM substring(sent FOR 8)
     ), copied_rows AS (
         INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)
             SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body
-            FROM {schema}.rows WHERE thread_id = source
+            FROM {schema}.rows CROSS JOIN (SELECT FROM origin) AS o WHERE thread_id = source
     ), copied_frames AS (
         INSERT INTO {schema}.frames (thread_id, key, base, data)
-            SELECT target, key, base, data FROM {schema}.frames WHERE thread_id = source
+            SELECT target, key, base, data FROM {schema}.frames CROSS JOIN (SELECT FROM origin) AS o
+            WHERE thread_id = source
     ), copied_writes AS (
         INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
             SELECT target, ns, id, task, idx, channel, path, data FROM {schema}.writes w, origin
@@ -367,10 +412,16 @@ BEGIN
                 WHERE own.thread_id = target AND own.ns = w.ns AND own.id = w.id)
             ON CONFLICT DO NOTHING
     )
-    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation
+    UPDATE {schema}.threads t
+        SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation, header = sent
         FROM origin WHERE t.thread_id = target;
     IF NOT FOUND THEN
-        DELETE FROM {schema}.threads WHERE thread_id = target;
+        DELETE FROM {schema}.threads WHERE thread_id = target AND header IS NULL;
+        IF EXISTS (SELECT 1 FROM {schema}.threads WHERE thread_id = source AND source <> target AND seq > 0
+            AND substring(header FOR 8) IS DISTINCT FROM substring(sent FOR 8))
+        THEN
+            RETURN 2;
+        END IF;
     END IF;
-    RETURN true;
+    RETURN 1;
 END $$;
