@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.checkpoint.sealing import Encryption
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
 from tests.stores_under_test import DEFAULTS, DURABLE, LEASING, SERVED, STORES, Store
@@ -25,6 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--encrypted"):
+        from langgraph_statekit import Encryption
+
         DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.frames import is_sealed
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Save, SaveRow, Stored, Write, from_text
 from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, refuse_unsealed
-from langgraph_statekit.errors import Conflict, Corrupt, Misuse, StatekitError
+from langgraph_statekit.errors import Conflict, Corrupt, Misuse
 
 T = TypeVar("T")
 Filled = tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]
@@ -111,30 +111,29 @@ class EncryptedBackend:
             return done
         raise _changing(source)
 
-    def rotate(self, threads: Sequence[str]) -> int:
-        """Wrap the data keys of threads with the active master key, and return how many had another one.
+    def rotate(self) -> int:
+        """Wrap the data keys of all threads with the active master key, and return how many had another one.
 
         Raises:
             Misuse: A thread has a master key that is not known; the others are done.
             Corrupt: A header was altered or moved; the others are done.
         """
         count, failed = 0, None
-        for _ in range(_ATTEMPTS):
-            changes = []
-            for thread, header in self.inner.headers(threads).items():
-                try:
-                    if not self._encryption.wraps(header):
-                        key = self._encryption.unwrapped(thread, header)
-                        changes.append((thread, header, self._encryption.wrapped(thread, key).header))
-                except StatekitError as error:
-                    failed = failed or error
-            done = self.inner.rewrap(changes) if changes else ()
-            count += sum(done)
-            threads = [change[0] for change, made in zip(changes, done, strict=True) if not made]
-            if not threads:
-                break
-        else:
-            raise _changing(threads[0])
+        for page in self.inner.threads():
+            threads = page
+            while threads:
+                changes = []
+                for thread, header in self.inner.headers(threads).items():
+                    try:
+                        if not self._encryption.wraps(header):
+                            key = self._encryption.unwrapped(thread, header)
+                            changes.append((thread, header, self._encryption.wrapped(thread, key).header))
+                    except (Misuse, Corrupt) as error:
+                        failed = failed or error
+                done = self.inner.rewrap(changes) if changes else ()
+                count += sum(done)
+                # Another worker rotates them too, or they were deleted.
+                threads = [change[0] for change, made in zip(changes, done, strict=True) if not made]
         if failed is not None:
             raise failed
         return count

@@ -43,7 +43,7 @@ from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_la
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, rewritten
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
-from langgraph_statekit.errors import CheckpointMissing, Conflict, DataError, Misuse, StatekitError
+from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
 
 PAGE_ROWS = 100
 _LOG = logging.getLogger(__name__)
@@ -344,20 +344,11 @@ class Engine:
             for thread in page:
                 await self._change(thread, lambda outline: without_runs(outline, wanted))
 
-    async def rotate_keys(self, rotate: Callable[[Sequence[str]], int] | None) -> int:
+    async def rotate_keys(self, rotate: Callable[[], int] | None) -> int:
         if rotate is None:
             raise Misuse("the saver has no keys: open it with encryption=Encryption(keys, active)")
-        store = await self._store()
-        pages = iter(await self._io(store.threads))
-        count, failed = 0, None
-        while page := await self._io(next, pages, ()):
-            try:
-                count += await self._io(rotate, page)
-            except (Misuse, DataError) as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return count
+        await self._store()
+        return await self._io(rotate)
 
     async def copy_thread(self, source: str, target: str) -> None:
         if to_text(source) == to_text(target):

@@ -56,7 +56,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         super().__init__(serde=serde or StatekitSerializer())
         if not isinstance(require_encryption, bool) or (require_encryption and encryption is None):
             raise Misuse("require_encryption must be True or False, and True needs encryption=Encryption(keys, active)")
-        self._rotate: Callable[[Sequence[str]], int] | None = None
+        self._rotate: Callable[[], int] | None = None
         if encryption is not None:
             encrypted = load("checkpoint.encrypted", "EncryptedBackend")(
                 backend, encryption, require=require_encryption
