@@ -391,7 +391,7 @@ BEGIN
     END IF;
     SELECT header INTO held FROM {schema}.threads WHERE thread_id = target;
     IF held IS NOT NULL AND {schema}.rekeyed_1(sent, held) THEN
-        RETURN 0;
+        RETURN (SELECT 1 - sign(count(*)) FROM {schema}.threads WHERE thread_id = source AND source <> target AND seq > 0);
     END IF;
     WITH origin AS (
         SELECT seq FROM {schema}.threads WHERE thread_id = source AND source <> target AND seq > 0
