@@ -82,6 +82,10 @@ def fenced(save: Save) -> Fenced:
     )
 
 
+NEEDS_KEYS: Final = "open the saver with encryption=Encryption(keys, active); the command statekit takes STATEKIT_KEYS"
+"""What to do about an encrypted thread."""
+
+
 class Rekeyed(Misuse):
     """A save was sealed with another data key than its thread's, or with none where the thread has one."""
 
@@ -93,7 +97,4 @@ def is_rekeyed(header: bytes, stored: bytes | None) -> bool:
 
 def rekeyed(thread: str) -> Rekeyed:
     """Return the error of a save, or a copy, that `is_rekeyed`."""
-    return Rekeyed(
-        f"thread {from_text(thread)!r} is encrypted, and nothing was changed: open the saver with encryption=Encryption"
-        "(keys, active)"
-    )
+    return Rekeyed(f"thread {from_text(thread)!r} is encrypted, and nothing was changed: {NEEDS_KEYS}")

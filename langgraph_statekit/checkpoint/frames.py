@@ -21,6 +21,7 @@ from typing import Final
 from zlib import crc32
 
 from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.claims import NEEDS_KEYS
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
@@ -113,7 +114,7 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
     if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
         if flags & SEALED:
-            raise Misuse("the thread is encrypted: open the saver with encryption=Encryption(keys, active)")
+            raise Misuse(f"the thread is encrypted: {NEEDS_KEYS}")
         raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
     try:
         body = data[start:]

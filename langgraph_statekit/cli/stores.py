@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
 
@@ -22,6 +24,10 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.status import DAMAGED, UNFINISHED, Status, is_control, status_of
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
+from langgraph_statekit.extras import load
+
+if TYPE_CHECKING:
+    from langgraph_statekit.checkpoint.sealing import Encryption
 
 _NO_TOKEN: Final = -1
 _PRESENT: Final = object()
@@ -40,13 +46,33 @@ def opened(url: str | None, *, create: bool = False) -> Iterator[StatekitSaver]:
     """
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(url, serde=ForeignSerializer(), workers=1)
+    saver = open_saver(url, serde=ForeignSerializer(), workers=1, encryption=encryption())
     try:
         if not create and not saver.backend.exists():
             raise Misuse("there are no checkpoints of langgraph-statekit in this store: correct the URL")
         yield saver
     finally:
         saver.close()
+
+
+def encryption() -> Encryption | None:
+    """Return the keys that the environment holds.
+
+    Raises:
+        Misuse: They cannot be read.
+    """
+    text = os.environ.get("STATEKIT_KEYS")
+    if not text:
+        return None
+    items = [item.strip().partition("=") for item in text.split(",")]
+    try:
+        keys = {name: b64decode(key, validate=True) for name, _, key in items}
+    except ValueError:
+        keys = {}
+    if len(keys) < len(items):
+        raise Misuse("STATEKIT_KEYS must be NAME=KEY,NAME=KEY: keys of 32 bytes in base64, the active one first")
+    made: Encryption = load("checkpoint.sealing", "Encryption")(keys, active=items[0][0])
+    return made
 
 
 def thread_ids(saver: StatekitSaver) -> list[str]:
