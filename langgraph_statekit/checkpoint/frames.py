@@ -1,9 +1,9 @@
 """One channel's versions as keyframes and deltas, and the envelope around every stored value.
 
-Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta, 4 encrypted, see `sealing`), check (4 bytes), for a
-delta its base's key (16), the base's check (4) and its place in the chain (9), then the body. The check is a CRC-32 of
-what the body holds before compression, for a delta together with the check of its base: so it stands for the whole
-plain value, and tells two values of one key apart.
+Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta; 4 encrypted and 8 padded, see `sealing`), check (4
+bytes), for a delta its base's key (16), the base's check (4) and its place in the chain (9), then the body. The check
+is a CRC-32 of what the body holds before compression, for a delta together with the check of its base: so it stands for
+the whole plain value, and tells two values of one key apart.
 
 A delta holds what `splice.diff` finds between two versions, so a list that grew by one message costs that message. Two
 levels (skip deltas): each version against the one before, and every so often one against the keyframe, so that a read
@@ -38,6 +38,8 @@ DELTA_FROM_BYTES: Final = 1024
 _COMPRESSED: Final = 1
 _DELTA: Final = 2
 SEALED: Final = 4
+PADDED: Final = 8
+_FLAGS: Final = 15
 _HEAD: Final = 6
 _CHAIN: Final = _HEAD + KEY_BYTES + 4
 _BODY: Final = _CHAIN + 9
@@ -113,7 +115,7 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     flags, check = data[1], data[2:_HEAD]
     start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
     if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
-        if flags & SEALED:
+        if is_sealed(data):
             raise Misuse(f"the thread is encrypted: {NEEDS_KEYS}")
         raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
     try:
@@ -129,7 +131,7 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
 
 def is_sealed(data: bytes) -> bool:
     """Say whether an envelope is encrypted."""
-    return len(data) > 1 and data[0] == FORMAT and bool(data[1] & SEALED)
+    return len(data) > 1 and data[0] == FORMAT and bool(data[1] & SEALED) and data[1] <= _FLAGS
 
 
 def _patched(base: bytes, body: bytes) -> bytes:

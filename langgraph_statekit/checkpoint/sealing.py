@@ -23,7 +23,7 @@ import ormsgpack
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from langgraph_statekit.checkpoint.frames import FORMAT, SEALED, is_sealed
+from langgraph_statekit.checkpoint.frames import FORMAT, PADDED, SEALED, is_sealed
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -41,7 +41,6 @@ _KEY: Final = 32
 _NONCE: Final = 12
 _CHECK: Final = 4
 _NAME: Final = HEADER_ID_BYTES + 2
-_PADDED: Final = 8
 _PAD: Final = b"\x80"
 
 
@@ -184,7 +183,7 @@ class DataKey:
     def _seal(self, head: bytes, plain: bytes, *address: object) -> bytes:
         nonce = urandom(_NONCE)
         if self._pad_bytes:
-            head = head[:1] + bytes((head[1] | _PADDED,)) + head[2:]
+            head = head[:1] + bytes((head[1] | PADDED,)) + head[2:]
             plain += _PAD + bytes(-(len(plain) + 1) % self._pad_bytes)
         return b"".join((head, nonce, self._cipher.encrypt(nonce, plain, _address(head, self.id, *address))))
 
@@ -194,7 +193,7 @@ class DataKey:
             plain = self._cipher.decrypt(nonce, data[head_bytes + _NONCE :], _address(head, self.id, *address))
         except (InvalidTag, ValueError) as error:
             raise _corrupt(thread, what) from error
-        return plain.rstrip(b"\0")[: -len(_PAD)] if head[1] & _PADDED else plain
+        return plain.rstrip(b"\0")[: -len(_PAD)] if head[1] & PADDED else plain
 
 
 def _name_in(header: bytes) -> tuple[str, int]:

@@ -31,6 +31,11 @@ def test_threads_are_read_copied_checked_and_rotated_with_the_keys_of_the_enviro
     told = run("ls", "--url", url, "--json")
     assert {thread["thread"]: thread["status"] for thread in told.json} == filled
     assert "approve?" in run("show", "asks", "--url", url).out
+    assert run("fork", "done", "forked", "--url", url).code == 0
+    assert run("label", "done", "kept", "--url", url).code == 0
+    assert run("prune", "--all", "--keep-latest", "--url", url).code == 0
+    assert run("diff", "done", "--other", "forked", "--url", url).code == 0
+    filled["forked"] = filled["done"]
     assert run("doctor", "--url", url, "--all", "--json").json["checked"]["problems"] == []
     monkeypatch.setenv("STATEKIT_KEYS", keys(new=NEW, old=OLD))
     assert run("rotate", "--url", url, "--json").json == {"rotated": len(filled)}
