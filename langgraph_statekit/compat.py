@@ -58,7 +58,8 @@ def check_compat(graph: Graph, saver: AnySaver, thread_ids: Sequence[str] | None
         thread_ids: Threads; None for all.
 
     Raises:
-        Misuse: One string was passed in place of a sequence.
+        Misuse: The graph is not compiled, the saver is no checkpointer, or one string was passed in place of a
+            sequence.
         DataError: A checkpoint cannot be read, or cannot be migrated.
         Unavailable: The store did not answer; call again.
     """
@@ -83,8 +84,9 @@ def guard(graph: G, *, rename_nodes: Mapping[str, str] | None = None) -> G:
             wrote, what it had asked and what was answered go along.
 
     Raises:
-        Misuse: The graph has no checkpointer, or lacks a new name.
+        Misuse: The graph is not compiled, has no checkpointer, or lacks a new name.
     """
+    _require_compiled(graph)
     names = dict(rename_nodes or {})
     if not isinstance(graph.checkpointer, BaseCheckpointSaver):
         raise Misuse("a graph to guard must be compiled with a checkpointer")
@@ -137,7 +139,13 @@ class _Guarded(Pregel[Any, Any, Any, Any]):
         return config
 
 
+def _require_compiled(graph: object) -> None:
+    if not isinstance(graph, Pregel):
+        raise Misuse(f"a compiled graph is needed, not {type(graph).__name__}: pass what compile() returns")
+
+
 async def _check(graph: Graph, side: Side, thread_ids: Sequence[str] | None) -> list[Drift]:
+    _require_compiled(graph)
     if isinstance(thread_ids, str | bytes):
         raise Misuse(f"thread_ids must be a sequence of ids, not one string: pass [{thread_ids!r}]")
     found: list[Drift] = []

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.errors import Misuse
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BYTES: Final = tuple(4.0**power for power in range(4, 15))
@@ -182,6 +183,10 @@ class FailureRate:
         require_numbers(float, 1e-3, window_s=window_s)
         require_numbers(float, 1e-9, threshold=threshold)
         require_numbers(int, 1, min_operations=min_operations)
+        if threshold > 1:
+            raise Misuse(f"the option threshold is a part of all operations, at most 1, not {threshold!r}")
+        if not callable(alert):
+            raise Misuse(f"the option alert must be called with the rate, not {alert!r}")
         self._slot_s = window_s / _SLOTS
         self._threshold, self._alert, self._min_operations = threshold, alert, min_operations
         self._clock = clock

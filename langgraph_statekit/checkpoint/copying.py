@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from langgraph_statekit.checkpoint.exact import lost
 from langgraph_statekit.checkpoint.lifecycle import Lifecycle
 from langgraph_statekit.checkpoint.run import run_sync
-from langgraph_statekit.checkpoint.sides import AnySaver, Side, listed, task_paths
+from langgraph_statekit.checkpoint.sides import AnySaver, Side, listed, share_store, task_paths
 from langgraph_statekit.errors import Conflict, DataError, Misuse
 from langgraph_statekit.extras import load
 
@@ -65,14 +65,15 @@ def copy_threads(
         dst: Another one, set up.
         thread_ids: Threads to copy; those that the source lacks are passed over. None for all, which reads another
             project's saver once more to find them.
-        replace: Whether to delete a thread of the target that differs from its source, and copy it anew.
+        replace: Whether to delete a thread of the target that differs from its source, and copy it anew. A thread of
+            its own is put into the target for a moment before, to see that the source is another store.
         without_metadata: Metadata keys to leave out, such as those that the target would not store.
         progress: Called before the first and after every checkpoint with thread id, number done and number in all;
             True for a bar on stderr, which needs the extra `progress`.
 
     Raises:
-        Misuse: Both savers are the same, or a thread of the target differs from its source; the message says where.
-            Nothing of this thread was changed.
+        Misuse: One is no checkpointer, both are the same saver or store, or a thread of the target differs from its
+            source; the message says where. Nothing of this thread was changed.
         Conflict: The source got new checkpoints while it was read; call again.
         DataError: What the target returns differs from the source; the message names thread, checkpoint and field.
             Or retention has removed what a delta channel of the source builds on, which no checkpointer can show.
@@ -238,6 +239,8 @@ async def _present(src: Side, dst: Side, thread: _Thread, replace: bool) -> set[
             f"thread {thread.id!r} of the target differs, {differs}; nothing of it was changed. Pass replace=True to "
             "delete it and copy it anew"
         )
+    if await share_store(src, dst):
+        raise Misuse(f"src and dst are the same store: to replace thread {thread.id!r} would delete it from both")
     await dst.call("delete_thread", thread.id)
     thread.held.clear()
     return set()

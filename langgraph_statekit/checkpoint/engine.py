@@ -22,7 +22,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
 from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of
+from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of, require_label
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.records import (
@@ -178,6 +178,7 @@ class Engine:
 
     async def label(self, codec: Codec, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label, and return its config."""
+        require_label(label)
         thread, ns, id = ref_of(config)
         token = codec.token(config)
         store = await self._store()
@@ -331,6 +332,8 @@ class Engine:
         await self._runtime.sleep(pause_s)
 
     async def delete_thread(self, thread_id: str) -> None:
+        if thread_id is None:  # would be the thread "None"
+            raise Misuse("no thread is named: thread_id is None")
         store = await self._store()
         await self._io(store.drop_thread, to_text(thread_id))
 

@@ -11,9 +11,16 @@ from typing import Final
 
 from langgraph_statekit.checkpoint.frames import seal
 from langgraph_statekit.checkpoint.records import Ref, Row
+from langgraph_statekit.errors import Misuse
 
 NAMESPACE: Final = "\\u0000statekit:labels"
 """As storage text; LangGraph's namespaces are names of nodes and ids, which hold no NUL."""
+
+
+def require_label(label: object) -> None:
+    """Raise `Misuse` for what is no label."""
+    if not isinstance(label, str) or not label:
+        raise Misuse(f"a label must be a text of at least one character, not {label!r}")
 
 
 def label_row(ref: Ref, label: str) -> Row:

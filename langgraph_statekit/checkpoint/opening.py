@@ -25,6 +25,8 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
             client library is not installed.
     """
     scheme = scheme_of(url)
+    if not scheme:
+        raise Misuse("no store URL, as it has no scheme: a SQLite file is sqlite:///agent.db, a folder file:///dir")
     if scheme not in SAVERS:
         raise Misuse(f"no store URL, its scheme is {scheme!r}: it must begin with one of {', '.join(SAVERS)}, then ://")
     module, name = SAVERS[scheme]

@@ -60,8 +60,9 @@ def retrying(
             return call()
         except transient as error:
             if clock() + pause_s > deadline and pause_s > 0:
+                told = str(error).partition("\n\n")[0]  # obstore adds its insides
                 raise Unavailable(
-                    f"{what} did not answer within retry_s={retry_s:g}: {type(error).__name__}: {error}"
+                    f"{what} did not answer within retry_s={retry_s:g}: {type(error).__name__}: {told}"
                 ) from error
             if (tell := on_retry.get()) is not None:
                 tell(error)

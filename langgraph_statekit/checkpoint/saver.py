@@ -185,6 +185,7 @@ class StatekitSaver(Lifecycle):
             thread_id: The thread.
 
         Raises:
+            Misuse: It is None.
             Unavailable: The store did not answer; call again.
         """
         run_sync(self._sync.delete_thread(thread_id))
@@ -259,9 +260,10 @@ class StatekitSaver(Lifecycle):
 
         Args:
             config: Thread, namespace and checkpoint; the latest one without an id.
-            label: Any text, such as `"before-release"`.
+            label: Any text that is not empty, such as `"before-release"`.
 
         Raises:
+            Misuse: The label is empty or no text, or the config names no thread.
             CheckpointMissing: There is no such checkpoint.
             Fenced: The config carries the token of a lease that is over; nothing was written, stop.
             Unavailable: The store did not answer; call again.

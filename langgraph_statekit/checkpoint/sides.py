@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, writes_sort_key
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, empty_checkpoint, writes_sort_key
 
 from langgraph_statekit.checkpoint.codec import ref_of
 from langgraph_statekit.checkpoint.records import Ref, from_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Misuse
 
 AnySaver: TypeAlias = BaseCheckpointSaver[Any]
 PAGE: Final = 100
@@ -30,6 +32,10 @@ class Side:
 
     saver: AnySaver
     is_async: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.saver, BaseCheckpointSaver):
+            raise Misuse(f"a checkpointer is needed, not {type(self.saver).__name__}; for a URL use open_saver")
 
     def as_stored(self) -> Side:
         """Return the saver without a state schema: states of every version as they are."""
@@ -118,6 +124,17 @@ def _kind(saver: AnySaver) -> str | None:
     }
     names = (cls.__name__ for cls in type(saver).__mro__ if homes.get(cls.__module__) == cls.__name__)
     return next(names, None)
+
+
+async def share_store(src: Side, dst: Side) -> bool:
+    """Say whether both savers have the same store, whatever their URLs: whether what one puts shows in the other."""
+    thread = f"statekit-copy-{os.urandom(12).hex()}"
+    at: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    try:
+        put = await dst.call("put", at, empty_checkpoint(), {"source": "input", "step": -1, "parents": {}}, {})
+        return await src.call("get_tuple", put) is not None
+    finally:
+        await dst.call("delete_thread", thread)
 
 
 async def task_paths(side: Side, at: RunnableConfig, tasks: Sequence[str]) -> Mapping[str, str]:

@@ -71,7 +71,7 @@ def prune(given: Namespace) -> int:
     """Remove old checkpoints of some or all threads, or say what would go."""
     strategy = _strategy(given)
     if bool(given.threads) == given.all:
-        raise Misuse("name the threads to prune, or pass --all")
+        raise Misuse("name either the threads to prune, or --all")
     rows: list[dict[str, Any]] = []
     with opened(given.url) as saver:
         ids = thread_ids(saver) if given.all else [to_text(id) for id in given.threads]

@@ -26,6 +26,7 @@ from langgraph_statekit.cli.stores import (
     thread_ids,
 )
 from langgraph_statekit.cli.terminal import age, emit, fields, progress, size, table
+from langgraph_statekit.errors import Misuse
 
 _WIDE = 160
 
@@ -76,6 +77,10 @@ def _iso(at_us: int) -> str | None:
 
 def show(given: Namespace) -> int:
     """Show a thread and one of its checkpoints, or its history."""
+    if given.history and given.at is not None:
+        raise Misuse("--history lists all checkpoints: pass no --at")
+    if given.limit is not None and not given.history:
+        raise Misuse("--limit says how much of the --history to list: pass both")
     with opened(given.url) as saver:
         thread = require_thread(saver, given.thread)
         if given.history:
@@ -233,4 +238,4 @@ def _differing(document: Mapping[str, Any], found: Iterable[Mapping[str, Any]], 
             rows.append((f"- {each['path']}", _narrow(each["before"], full)))
         if each["kind"] != "removed":
             rows.append((f"+ {each['path']}", _narrow(each["after"], full)))
-    yield from fields(rows)
+    yield from fields(rows) if rows else ("no value differs",)

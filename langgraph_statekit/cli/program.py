@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,8 @@ UNAVAILABLE: Final = 3
 _INTERRUPTED: Final = 130
 _NO_READER: Final = 141
 _DAY_S: Final = 86400
+_BREAK: Final = re.compile(r"\s*\n\s*")
+"""Drivers tell things in several lines."""
 
 _EPILOG: Final = """\
 The store is named by --url or by the variable STATEKIT_URL, which keeps a password out of the list of processes:
@@ -52,6 +55,8 @@ class _Parser(argparse.ArgumentParser):
 def _parse(args: Sequence[str]) -> argparse.Namespace:
     parser, commands = _parsers()
     own = commands.get(args[0]) if args else None
+    if args and args[0].partition("=")[0] in ("--url", "--json"):
+        parser.error("options come after the command: statekit COMMAND --url URL")
     if own is None:
         return parser.parse_args(args)
     # Options may stand between arguments, but not where `--` says that what follows is none.
@@ -190,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else MISUSE
     except StatekitError as error:
-        print(f"statekit: {printable(without_login(str(error)))}", file=sys.stderr)
+        print(f"statekit: {printable(without_login(_BREAK.sub(' ', str(error))))}", file=sys.stderr)
         return _code(error)
     return code
 

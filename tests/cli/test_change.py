@@ -115,3 +115,5 @@ def test_a_label_moves_and_goes(durable_store: Store, run: Run) -> None:
         assert run("label", "t", "good", "--remove", *url).code == 0
         assert saver.labels("t") == {}
         assert run("label", "nobody", "good", *url).code == 2
+        assert "at least one character" in run("label", "t", "", *url).err
+        assert saver.labels("t") == {}

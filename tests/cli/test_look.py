@@ -133,6 +133,8 @@ def test_show_lists_the_history_and_finds_checkpoints_by_label_and_beginning(dur
         assert (shown["checkpoint"], shown["channels"]) == (second, {"log": ["x", "a"]})
     assert run("show", "t", "--at", second[0], *url).code == 2
     assert run("show", "t", "--at", "nothing", *url).code == 2
+    assert "pass no --at" in run("show", "t", "--history", "--at", second, *url).err
+    assert "--history" in run("show", "t", "-n", "2", *url).err
 
 
 def test_diff_names_the_paths_that_differ_and_exits_with_one(durable_store: Store, run: Run) -> None:
@@ -154,7 +156,9 @@ def test_diff_names_the_paths_that_differ_and_exits_with_one(durable_store: Stor
     same = run("diff", "t", "--other", "copy", "--json", *url)
     assert (same.code, same.json["differences"]) == (0, [])
     label = told.json["before"]
-    assert run("diff", "t", label, label, *url).code == 0
+    same = run("diff", "t", label, label, *url)
+    assert same.code == 0
+    assert same.out.endswith("no value differs\n")
 
 
 def test_control_characters_of_ids_and_values_do_not_reach_the_terminal(durable_store: Store, run: Run) -> None:

@@ -53,6 +53,14 @@ def test_wrong_arguments_exit_with_two_and_show_no_password(
     assert "hunter2" not in told.err
 
 
+@pytest.mark.parametrize("option", [("--url", "redis://u:hunter2@h/0"), ("--url=redis://u:hunter2@h/0",), ("--json",)])
+def test_an_option_before_the_command_is_told_where_it_belongs(option: tuple[str, ...], run: Run) -> None:
+    told = run(*option, "ls")
+    assert (told.code, told.out) == (2, "")
+    assert "statekit COMMAND --url URL" in told.err
+    assert "hunter2" not in told.err
+
+
 def test_no_store_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STATEKIT_URL", raising=False)
     for command in (["ls"], ["doctor"]):
@@ -74,6 +82,7 @@ def test_a_server_that_does_not_answer_exits_with_three(command: tuple[str, ...]
         assert (told.code, told.out) == (3, "")
         assert "did not answer" in told.err
         assert "hunter2" not in told.err
+        assert "\\n" not in told.err, "what a driver tells in several lines is one"
 
 
 def test_reading_makes_nothing(durable_store: Store, run: Run) -> None:

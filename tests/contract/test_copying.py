@@ -353,3 +353,21 @@ def test_a_saver_is_not_copied_to_itself_and_ids_are_not_one_string() -> None:
         copy_threads(saver, saver)
     with pytest.raises(Misuse, match="not one string"):
         copy_threads(saver, InMemorySaver(), "thread")
+
+
+async def test_a_store_is_not_replaced_by_itself(store: Store) -> None:
+    async with store.open() as source, store.open() as target:
+        source.put(config(), checkpoint({"v": 1}), {**metadata(), "user": "u"}, {"v": 1})  # type: ignore[typeddict-unknown-key]
+        before = content(source)
+        options: dict[str, Any] = {"replace": True, "without_metadata": ["user"]}
+        with pytest.raises(Misuse, match="same store"):
+            copy_threads(source, target, **options)
+        with pytest.raises(Misuse, match="same store"):
+            await acopy_threads(source, target, **options)
+        assert content(source) == before
+
+
+def test_a_url_in_place_of_a_saver_is_refused() -> None:
+    for pair in (("memory://", InMemorySaver()), (InMemorySaver(), "memory://")):
+        with pytest.raises(Misuse, match="not str; for a URL use open_saver"):
+            copy_threads(*pair)  # type: ignore[arg-type]

@@ -109,6 +109,16 @@ async def test_old_ones_go_and_labelled_ones_stay(saver: Face, real: StatekitSav
         real.label(config(id=made[2]), "gone")
 
 
+async def test_what_is_no_label_is_refused_and_changes_nothing(saver: Face, real: StatekitSaver) -> None:
+    await put(saver, config(), {"v": 1}, {"v": 1})
+    for label in ("", None, 3):
+        with pytest.raises(Misuse, match="a label must be a text"):
+            real.label(config(), label)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="a label must be a text"):
+            await real.alabel(config(), label)  # type: ignore[arg-type]
+    assert real.labels("t") == {}
+
+
 async def test_the_latest_is_labelled_without_an_id_and_its_thread_goes_on(saver: Face, real: StatekitSaver) -> None:
     at = await put(saver, config("t", "sub"), {"x": 1})
     assert real.label(config("t", "sub"), "in a subgraph") == at

@@ -184,6 +184,13 @@ async def test_a_deleted_thread_is_gone_and_may_begin_again(saver: Face) -> None
     assert (await _get(saver, config("other"))).checkpoint["channel_values"] == {"a": 5}
 
 
+async def test_none_is_not_taken_for_a_thread_of_that_name(saver: Face) -> None:
+    await put(saver, config("None"), {"a": 1})
+    with pytest.raises(Misuse, match="no thread is named"):
+        await saver.adelete_thread(None)  # type: ignore[arg-type]
+    assert (await _get(saver, config("None"))).checkpoint["channel_values"] == {"a": 1}
+
+
 async def test_a_late_write_to_a_deleted_thread_brings_nothing_back(saver: Face) -> None:
     at = await put(saver, config(), {"a": 1})
     await saver.adelete_thread("t")

@@ -263,6 +263,7 @@ def test_a_store_that_does_not_answer_is_unavailable_with_the_cause() -> None:
     with pytest.raises(Unavailable) as caught:
         saver.put(config("t"), checkpoint({"v": 1}), metadata(), {"v": 1})
     assert isinstance(caught.value.__cause__, BaseError)
+    assert "Debug source" not in str(caught.value)
     saver.close()
 
 

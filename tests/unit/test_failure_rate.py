@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,9 @@ def test_memory_does_not_grow_with_operations() -> None:
     assert len(hook._counts) <= 61
 
 
-@pytest.mark.parametrize("wrong", [{"window_s": 0}, {"threshold": 0}, {"min_operations": 0}])
-def test_a_window_or_threshold_of_nothing_is_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"window_s": 0}, {"threshold": 0}, {"threshold": 5}, {"min_operations": 0}, {"alert": 3}]
+)
+def test_a_rate_that_could_never_be_told_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
-        FailureRate(**wrong)  # type: ignore[arg-type]
+        FailureRate(**wrong)

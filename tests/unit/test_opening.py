@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from langgraph_statekit.checkpoint.urls import SAVERS, own_options
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("", "no store URL"),
-        ("agent.db", "no store URL"),
+        ("", "no scheme: a SQLite file is sqlite:///agent.db"),
+        ("agent.db", "no scheme: a SQLite file is sqlite:///agent.db"),
         ("mysql://host/db", "must begin with one of memory, sqlite, redis"),
         ("sqlite://", "names no SQLite file"),
         ("sqlite:///", "names no SQLite file"),
@@ -121,6 +122,21 @@ def test_the_url_of_another_store_is_refused_with_the_schemes_that_fit(saver: An
 def test_a_constructor_given_no_client_says_what_it_needs(saver: Any, given: Any) -> None:
     with pytest.raises(Misuse, match=r"needed, not .*; for a URL use from_url"):
         saver(given)
+
+
+@pytest.mark.parametrize("given", ["sqlite:///x.db", sqlite3.connect, None, 3])
+def test_a_sqlite_saver_given_no_path_says_what_it_needs(given: Any) -> None:
+    with pytest.raises(Misuse, match="path of its file, no connection; for a URL use from_url"):
+        SqliteSaver(given)
+
+
+def test_a_lease_cannot_be_required_where_there_are_none(tmp_path: Path) -> None:
+    for url, options in (
+        (f"file://{tmp_path}?require_lease=true", {}),
+        (f"file://{tmp_path}", {"require_lease": True}),
+    ):
+        with pytest.raises(Misuse, match="no leases yet"):
+            open_saver(url, **options)
 
 
 @pytest.mark.parametrize("url", [None, b"redis://h", Path("x.db")])

@@ -335,3 +335,8 @@ def test_what_cannot_be_guarded_is_refused() -> None:
         guard(chain("a").compile())
     with pytest.raises(Misuse, match="not one string"):
         check_compat(graph, InMemorySaver(), "t")
+    for refused in (lambda: guard(chain("a")), lambda: check_compat(chain("a"), InMemorySaver())):  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="compiled graph is needed, not StateGraph"):
+            refused()
+    with pytest.raises(Misuse, match="checkpointer is needed, not NoneType"):
+        check_compat(graph, None)  # type: ignore[arg-type]

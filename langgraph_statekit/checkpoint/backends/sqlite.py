@@ -368,6 +368,8 @@ class SqliteSaver(StatekitSaver):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, **options: Any) -> None:
+        if not isinstance(path, str | os.PathLike) or str(path).startswith("sqlite:"):
+            raise Misuse("a SQLite saver needs the path of its file, no connection; for a URL use from_url")
         if str(path) in ("", ":memory:"):
             raise Misuse("a SQLite saver needs a file; for a store in memory use open_saver('memory://')")
         super().__init__(SqliteBackend(path, lock_wait_s=lock_wait_s), **options)

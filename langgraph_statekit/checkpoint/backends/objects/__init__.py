@@ -40,7 +40,7 @@ class ObjectStoreSaver(StatekitSaver):
 
     Raises:
         Misuse: The store is none of these or has no credentials, the prefix has other characters, or an option has a
-            wrong value.
+            wrong value; `require_lease=True` has, as object stores have no leases yet.
     """
 
     def __init__(
@@ -52,6 +52,10 @@ class ObjectStoreSaver(StatekitSaver):
         grace_s: float = 60.0,
         **options: Any,
     ) -> None:
+        if options.get("require_lease"):
+            raise Misuse(
+                "object stores have no leases yet, so require_lease=True would refuse every save: leave it out"
+            )
         made: Driver = store if isinstance(store, Driver) else load(_OBSTORE, "ObstoreDriver")(store)
         backend = ObjectBackend(made, prefix=checked_prefix(prefix), retry_s=retry_s, grace_s=grace_s)
         super().__init__(backend, **options)
