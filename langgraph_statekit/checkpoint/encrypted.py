@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.frames import is_sealed
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Save, SaveRow, Stored, Write, from_text
 from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, refuse_unsealed
-from langgraph_statekit.errors import Conflict, Corrupt, Misuse
+from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse
 
 T = TypeVar("T")
 Filled = tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]
@@ -128,7 +128,7 @@ class EncryptedBackend:
                         if not self._encryption.wraps(header):
                             key = self._encryption.unwrapped(thread, header)
                             changes.append((thread, header, self._encryption.wrapped(thread, key).header))
-                    except (Misuse, Corrupt) as error:
+                    except (Misuse, DataError) as error:
                         failed = failed or error
                 done = self.inner.rewrap(changes) if changes else ()
                 count += sum(done)

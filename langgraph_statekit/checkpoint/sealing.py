@@ -35,7 +35,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Corrupt, Misuse
+from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 _KEY: Final = 32
 _NONCE: Final = 12
@@ -77,6 +77,7 @@ class Encryption:
         if not isinstance(self.delta, bool):
             raise Misuse(f"delta must be True or False, not {self.delta!r}")
         require_numbers(int, 0, pad_bytes=self.pad_bytes)
+        object.__setattr__(self, "keys", dict(self.keys))
 
     def new(self, thread: str) -> DataKey:
         """Return a data key for a thread without one."""
@@ -92,7 +93,10 @@ class Encryption:
         Raises:
             Misuse: Its master key is none of `keys`.
             Corrupt: It was altered, or moved from another thread.
+            SchemaTooNew: A later release made it.
         """
+        if header[HEADER_ID_BYTES : HEADER_ID_BYTES + 1] > bytes((FORMAT,)):
+            raise SchemaTooNew(f"the header of thread {from_text(thread)!r} is of a later release: upgrade this one")
         name, at = _name_in(header)
         master = self.keys.get(name)
         if master is None and name:
