@@ -74,8 +74,8 @@ class Backend(Protocol):
         A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
         result is what `claims.fenced` returns.
 
-        A save that `claims.is_rekeyed`, in this order, changes nothing either; its result is what `claims.rekeyed`
-        returns. Any other one leaves the thread with a header if it has one.
+        A save that `claims.is_rekeyed`, given the thread's header, changes nothing either; its result is what
+        `claims.rekeyed` returns. One that is made and has a header gives it to a thread without.
 
         `SaveWrites`: the checkpoint need not exist (yet). Decided for each write by its (task, idx): `idx >= 0` keeps
         what is stored, `idx < 0` replaces it. Always True.

@@ -13,8 +13,9 @@ from zlib import crc32
 import pytest
 
 from langgraph_statekit import Encryption, Misuse, Retention
+from langgraph_statekit.checkpoint.claims import Rekeyed, is_rekeyed
 from langgraph_statekit.checkpoint.encrypted import EncryptedBackend
-from langgraph_statekit.checkpoint.records import Save, SaveRow, SaveWrites
+from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt
 from tests.conformance import conforms
@@ -268,6 +269,39 @@ def test_a_record_that_was_tampered_with_in_the_store_is_corrupt(store: Store, k
             found = reader.get_tuple(config("t", id="1"))
             assert found is not None
             assert found.pending_writes == [("task", "__error__", SECRET)]
+
+
+@pytest.mark.parametrize("kind", ["row", "writes"])
+@pytest.mark.parametrize("before", [None, "row", "writes", "in plain"])
+def test_whose_key_counts_is_decided_in_the_step_of_the_save(store: Store, kind: str, before: str | None) -> None:
+    ref = Ref("t", "", "1")
+    one, other = b"11111111, the header of one", b"22222222, that of another"
+
+    def save(kind: str, header: bytes) -> bool | Exception:
+        row = SaveRow(Row(ref, body=b"body"), (), header=header)
+        [result] = inner.save(
+            [row if kind == "row" else SaveWrites(ref, [Write("task", 0, "x", "", b"1")], header=header)]
+        )
+        return result
+
+    with store.open(encryption=None) as saver:
+        saver.setup()
+        inner = saver.backend
+        for sent in (b"", one[:8], one, other[:8], other):
+            inner.drop_thread("t")
+            if before is not None:
+                assert save("row" if before == "in plain" else before, b"" if before == "in plain" else one) is True
+            held = inner.headers(["t"]).get("t")
+            result = save(kind, sent)
+            assert isinstance(result, Rekeyed) == is_rekeyed(sent, held)
+            if isinstance(result, Rekeyed):
+                assert inner.headers(["t"]).get("t") == held
+                assert (inner.load("t", "", None) is not None) == (before in ("row", "in plain"))
+            else:
+                assert inner.headers(["t"]).get("t", b"") == (held or sent)
+                assert save(kind, sent) is True, "a repeat finds what the first one did"
+            inner.drop_thread("t")
+            assert inner.headers(["t"]) == {}
 
 
 def test_a_header_that_is_moved_to_another_thread_opens_nothing(store: Store) -> None:
