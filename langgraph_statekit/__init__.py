@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.saver import StatekitSaver
     from langgraph_statekit.checkpoint.sealing import Encryption
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
+    from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
     from langgraph_statekit.errors import (
         CheckpointMissing,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
 
 _HOMES = {
@@ -63,6 +65,10 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "ThreadId": "thread_ids",
+    "tenant_name": "checkpoint.tenants",
+    "parse_thread_id": "thread_ids",
+    "thread_id": "thread_ids",
     "migrates": "versions",
     "state_version": "versions",
     "CheckpointMissing": "errors",
@@ -103,6 +109,7 @@ __all__ = [
     "StatekitError",
     "StatekitSaver",
     "StatekitSerializer",
+    "ThreadId",
     "TopologyDrift",
     "Unavailable",
     "acheck_compat",
@@ -114,7 +121,10 @@ __all__ = [
     "migrate_threads",
     "migrates",
     "open_saver",
+    "parse_thread_id",
     "state_version",
+    "tenant_name",
+    "thread_id",
 ]
 
 

@@ -62,6 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "durable_name": DURABLE,
         "served_name": SERVED,
         "suite_name": ("sqlite", "redis"),
+        "kept_name": [name for name in DURABLE if name in LEASING],
     }
     for fixture, names in tables.items():
         if fixture in metafunc.fixturenames:

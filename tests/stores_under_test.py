@@ -126,7 +126,9 @@ class PostgresStore(Store):
 
     def clean(self) -> None:
         with self._connect() as db:
-            db.execute(f'DROP SCHEMA IF EXISTS "{self._schema}" CASCADE')
+            named = "SELECT nspname FROM pg_namespace WHERE nspname = %s OR starts_with(nspname, %s)"
+            for (name,) in db.execute(named, [self._schema, f"{self._schema}@"]).fetchall():  # and those of tenants
+                db.execute(f'DROP SCHEMA "{name}" CASCADE')
 
     def _connect(self) -> Any:
         import psycopg

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
-    {"extras", "checkpoint.options", "checkpoint.claims"},
+    {"extras", "thread_ids", "checkpoint.options", "checkpoint.claims", "checkpoint.tenants"},
     {
         "checkpoint.cache",
         "checkpoint.order",
@@ -27,6 +27,8 @@ LAYERS = [
     {"checkpoint.labels", "checkpoint.sampling", "checkpoint.sealing", "versions"},
     {"checkpoint.migrations"},
     {"checkpoint.codec", "checkpoint.retention_policy"},
+    {"checkpoint.plain"},
+    {"checkpoint.audit"},
     {"checkpoint.retention", "checkpoint.rewriting"},
     {"checkpoint.results"},
     {"checkpoint.serde"},
@@ -45,10 +47,10 @@ LAYERS = [
     {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
-    {"cli.serializer", "cli.plain", "cli.terminal"},
+    {"cli.serializer", "cli.terminal"},
     {"cli.status"},
     {"cli.stores"},
-    {"cli.look", "cli.change", "cli.move", "cli.doctor"},
+    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
     {"cli.program"},
     {"__main__"},
 ]

@@ -139,11 +139,13 @@ class Codec:
         *,
         require_lease: bool = False,
         schemas: Mapping[str, Schema] | None = None,
+        audit: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         self.serde = serde
         self.secret_keys = secret_keys
         self.require_lease = require_lease
         self.schemas = schemas or {}
+        self.audit = audit
 
     def schema(self, ns: str) -> Schema | None:
         """Return the schema of a namespace (as storage text); None: its states have no versions."""
@@ -203,6 +205,7 @@ class Codec:
             ),
             run_id=None if run_id is None else to_text(run_id),
             body=self.pack_body(plain, merged),
+            audit=None if self.audit is None else self.audit(merged),
         )
         return row, plains
 

@@ -31,18 +31,21 @@ class EncryptedBackend:
     Args:
         inner: Where records are stored.
         encryption: Master keys.
+        tenant: Whose threads these are.
         require: Refuse records in plain, which else are read as they are.
 
     Raises:
         Misuse: `encryption` is none.
     """
 
-    def __init__(self, inner: Backend, encryption: Encryption, *, require: bool = False) -> None:
+    def __init__(
+        self, inner: Backend, encryption: Encryption, *, tenant: str | None = None, require: bool = False
+    ) -> None:
         if not isinstance(encryption, Encryption):
             raise Misuse(f"the option encryption must be an Encryption, not {type(encryption).__name__}")
         self.inner = inner
         self.deltas = inner.deltas and encryption.delta
-        self._encryption, self._require = encryption, require
+        self._encryption, self._require = encryption.of(tenant), require
         self._keys = Cache[str, DataKey](_KEYS_BYTES)
         self.setup, self.close, self.spare = inner.setup, inner.close, inner.spare
         self.exists, self.facts, self.usage = inner.exists, inner.facts, inner.usage

@@ -124,10 +124,12 @@ class Engine:
                 await self._save(SaveRow(row, frames, at, token, whole=True))
         self._frames.remember(thread, chains)
 
-    async def rewrite(self, codec: Codec, thread_id: str, step: Step, token: int | None) -> int:
+    async def rewrite(
+        self, codec: Codec, thread_id: str, step: Step, token: int | None, *, dry_run: bool = False
+    ) -> int:
         """Migrate, revert or commit the states of a thread, and return how many checkpoints changed.
 
-        Each changes in one step, and none if one of them cannot.
+        Each changes in one step, and none if one of them cannot; with `dry_run` none at all.
         """
         store, thread = await self._store(), to_text(thread_id)
         if step == "revert":
@@ -144,7 +146,8 @@ class Engine:
                 found = rewritten(codec, step, row, read)
                 if found is not None:
                     places[row.ref] = row.seq
-                    await self._save_row(*found, 0, token)
+                    if not dry_run:
+                        await self._save_row(*found, 0, token)
 
         def tidy(outline: Outline) -> Change:
             # A row that somebody removed before it was saved came back in another place.
@@ -153,7 +156,7 @@ class Engine:
                 {row.ref for row in outline.rows if not row.hidden and places.get(row.ref, row.seq) == row.seq},
             )
 
-        if places:
+        if places and not dry_run:
             await self._change(thread, tidy)
         return len(places)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -46,6 +46,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         hooks: Sequence[Hook] = (),
         require_lease: bool = False,
         retention: Retention | None = None,
+        tenant: str | None = None,
         encryption: Encryption | None = None,
         require_encryption: bool = False,
     ) -> None:
@@ -59,7 +60,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         self._rotate: Callable[[], int] | None = None
         if encryption is not None:
             encrypted = load("checkpoint.encrypted", "EncryptedBackend")(
-                backend, encryption, require=require_encryption
+                backend, encryption, tenant=tenant, require=require_encryption
             )
             backend, self._rotate = encrypted, encrypted.rotate
         self.backend = backend
@@ -98,10 +99,17 @@ class Lifecycle(BaseCheckpointSaver[str]):
         self._keeper = Keeper(backend.spare, aside, lost)
 
         self._schemas: Mapping[str, Schema] = {}
+        self._audit: Callable[[Mapping[str, Any]], str] | None = None
 
     @property
     def _codec(self) -> Codec:
-        return Codec(self.serde, self._secret_keys, require_lease=self.require_lease, schemas=self._schemas)
+        return Codec(
+            self.serde,
+            self._secret_keys,
+            require_lease=self.require_lease,
+            schemas=self._schemas,
+            audit=self._audit,
+        )
 
     def with_state(self, state: type | Mapping[str, type] | None) -> Self:
         """Return this saver with the state schema of a graph: it migrates older states when it reads them.

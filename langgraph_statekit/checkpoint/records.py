@@ -63,6 +63,7 @@ class Row(NamedTuple):
         run_id: `metadata["run_id"]`, for `delete_for_runs`; None if there is none.
         hidden: Kept only for the delta history of later checkpoints; neither listed nor loaded.
         body: Checkpoint and metadata, opaque. Empty in an outline.
+        audit: Some of the metadata as JSON, readable; for stores that show it, kept by no other. None: none.
     """
 
     ref: Ref
@@ -74,6 +75,7 @@ class Row(NamedTuple):
     run_id: str | None = None
     hidden: bool = False
     body: bytes = b""
+    audit: str | None = None
 
     @property
     def keys(self) -> tuple[bytes, ...]:

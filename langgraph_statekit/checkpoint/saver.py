@@ -39,6 +39,7 @@ class StatekitSaver(Lifecycle):
         require_lease: Refuse saves whose config carries no token of a lease, see `lease`. Removals need none.
         retention: Which checkpoints of a thread stay; applied by puts, now and then, after the checkpoint is saved.
             None keeps all.
+        tenant: Whose threads these are; the data keys of one tenant's threads are of no use to another's.
         encryption: Keys with which values, metadata and writes are encrypted; None: they are not.
         require_encryption: Refuse what was stored without encryption, which else is read as it is.
     """

@@ -1,8 +1,8 @@
 """Encryption at rest: data keys, the headers that hold them, and sealed records. Pure.
 
 Each thread has a random data key. Its header holds it, wrapped by a master key with AES-256-GCM: id (8 bytes), format
-(1 byte), length of the master key's name (1 byte), name, nonce (12), wrapped key. The thread's id is associated data,
-so a header is of use to its own thread only. Master keys change, and threads are copied, by wrapping the data key
+(1 byte), length of the master key's name (1 byte), name, nonce (12), wrapped key. Tenant and thread id are associated
+data, so a header is of use to its own thread only. Master keys change, and threads are copied, by wrapping the data key
 anew; the header's id stays.
 
 A sealed record begins with the format, flags and, of a frame, the check and the base as stores read them (see
@@ -79,6 +79,18 @@ class Encryption:
         require_numbers(int, 0, pad_bytes=self.pad_bytes)
         object.__setattr__(self, "keys", dict(self.keys))
 
+    def of(self, tenant: str | None) -> MasterKeys:
+        """Return the keys as they are used for the threads of a tenant."""
+        return MasterKeys(self, tenant)
+
+
+class MasterKeys:
+    """Master keys at work: they make, wrap and unwrap the data keys of a tenant's threads."""
+
+    def __init__(self, encryption: Encryption, tenant: str | None) -> None:
+        self._keys, self._active, self._pad_bytes = encryption.keys, encryption.active, encryption.pad_bytes
+        self._tenant = tenant
+
     def new(self, thread: str) -> DataKey:
         """Return a data key for a thread without one."""
         return self._made(thread, urandom(HEADER_ID_BYTES), urandom(_KEY))
@@ -91,35 +103,35 @@ class Encryption:
         """Return the data key of a thread's header.
 
         Raises:
-            Misuse: Its master key is none of `keys`.
+            Misuse: Its master key is none of these.
             Corrupt: It was altered, or moved from another thread.
             SchemaTooNew: A later release made it.
         """
         if header[HEADER_ID_BYTES : HEADER_ID_BYTES + 1] > bytes((FORMAT,)):
             raise SchemaTooNew(f"the header of thread {from_text(thread)!r} is of a later release: upgrade this one")
         name, at = _name_in(header)
-        master = self.keys.get(name)
+        master = self._keys.get(name)
         if master is None and name:
             raise Misuse(
                 f"thread {from_text(thread)!r} is encrypted with key {name!r}, which is none of the keys"
-                f" {sorted(self.keys)}: add it, or delete the thread"
+                f" {sorted(self._keys)}: add it, or delete the thread"
             )
         try:
             nonce, sealed = header[at : at + _NONCE], header[at + _NONCE :]
-            secret = AESGCM(master or b"").decrypt(nonce, sealed, _address(header[:at], thread))
+            secret = AESGCM(master or b"").decrypt(nonce, sealed, _address(header[:at], self._tenant, thread))
         except (InvalidTag, ValueError) as error:
             raise _corrupt(thread, "the header") from error
-        return DataKey(header, secret, self.pad_bytes, stored=True)
+        return DataKey(header, secret, self._pad_bytes, stored=True)
 
     def wraps(self, header: bytes) -> bool:
         """Say whether a header is of the active master key."""
-        return _name_in(header)[0] == self.active
+        return _name_in(header)[0] == self._active
 
     def _made(self, thread: str, id: bytes, secret: bytes) -> DataKey:
-        name, nonce = self.active.encode(), urandom(_NONCE)
+        name, nonce = self._active.encode(), urandom(_NONCE)
         start = b"".join((id, bytes((FORMAT, len(name))), name))
-        sealed = AESGCM(self.keys[self.active]).encrypt(nonce, secret, _address(start, thread))
-        return DataKey(b"".join((start, nonce, sealed)), secret, self.pad_bytes)
+        sealed = AESGCM(self._keys[self._active]).encrypt(nonce, secret, _address(start, self._tenant, thread))
+        return DataKey(b"".join((start, nonce, sealed)), secret, self._pad_bytes)
 
 
 class DataKey:

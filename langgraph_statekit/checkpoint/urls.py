@@ -40,6 +40,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "int": int,
     "float": float,
     "str": str,
+    "Sequence[str]": lambda text: [each for each in text.split(",") if each],
     "bool": lambda text: bool(("false", "true").index(text.lower())),
 }
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_statekit.checkpoint.claims import Held
 from langgraph_statekit.checkpoint.order import clock_us
+from langgraph_statekit.checkpoint.plain import bounded, differences, plain, text
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.cli.plain import bounded, differences, plain, text
 from langgraph_statekit.cli.status import DAMAGED, is_control
 from langgraph_statekit.cli.stores import (
     Thread,

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from langgraph_statekit.cli.change import fork, label, prune, rotate
 from langgraph_statekit.cli.doctor import doctor
 from langgraph_statekit.cli.look import diff, ls, show
+from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.status import NAMES
 from langgraph_statekit.cli.terminal import printable, without_login
@@ -36,14 +37,16 @@ Encrypted threads need their keys in the variable STATEKIT_KEYS: NAME=KEY,NAME=K
 
 exit codes:
   0    done, and nothing is wrong
-  1    something was found: doctor found a fault, diff a difference, or stored bytes cannot be read
+  1    something was found: doctor found a fault, diff a difference, migrate a state that it cannot migrate, or stored
+       bytes cannot be read
   2    the arguments cannot be used, or what they name is not there
-  3    the store did not answer or kept changing: try again
+  3    the store did not answer or kept changing, or threads are in use: try again
   130  Ctrl-C
   141  nobody reads the output any more
 
 With --json, stdout is one JSON document. Errors and progress go to stderr. Values are read without importing or
-unpickling anything of yours; what stands under the name of a secret (password, api_key, ...) is shown as ***.
+unpickling anything of yours, but for migrate, which imports what --state names; what stands under the name of a secret
+(password, api_key, ...) is shown as ***.
 """
 
 
@@ -142,6 +145,24 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--remove", action="store_true", help="take the label away")
 
     command("rotate", rotate, "wrap the keys of all encrypted threads with the first one of STATEKIT_KEYS")
+
+    one = command("migrate", migrate, "bring stored states to the newest version, each thread under its lease")
+    one.add_argument("threads", nargs="*", metavar="THREAD")
+    one.add_argument("--all", action="store_true", help="migrate all threads of the store")
+    one.add_argument(
+        "--state",
+        required=True,
+        metavar="MODULE:NAME",
+        help="the state class with @state_version, or a graph of it with its subgraphs; its module is imported",
+    )
+    steps = one.add_mutually_exclusive_group()
+    for step, told in (
+        ("revert", "bring back exactly what was there before, of threads that did not go on since"),
+        ("commit", "remove what was there before; there is no way back then"),
+    ):
+        steps.add_argument(f"--{step}", dest="step", action="store_const", const=step, help=told)
+    one.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    one.add_argument("--wait-s", type=float, default=0.0, metavar="S", help="wait so long for a thread that is leased")
 
     one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.codec import config_of, frame_key
@@ -34,19 +35,22 @@ _PRESENT: Final = object()
 
 
 @contextmanager
-def opened(url: str | None, *, create: bool = False) -> Iterator[StatekitSaver]:
+def opened(
+    url: str | None, *, create: bool = False, serde: SerializerProtocol | None = None
+) -> Iterator[StatekitSaver]:
     """Yield a saver that reads without the user's classes, and close it.
 
     Args:
         url: The store.
         create: Make what the store lacks; otherwise a store that is not there is refused.
+        serde: Another serializer, which may need the classes.
 
     Raises:
         Misuse: No URL is given, it cannot be used, or there is nothing to read.
     """
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(url, serde=ForeignSerializer(), workers=1, encryption=encryption())
+    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1, encryption=encryption())
     try:
         if not create and not saver.backend.exists():
             raise Misuse("there are no checkpoints of langgraph-statekit in this store: correct the URL")

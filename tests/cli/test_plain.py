@@ -22,7 +22,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Send
 
 from langgraph_statekit.checkpoint.facts import network_kind
-from langgraph_statekit.cli.plain import bounded, differences, plain, text
+from langgraph_statekit.checkpoint.plain import bounded, differences, plain, text
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.terminal import age, size, table, without_login
 

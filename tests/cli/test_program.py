@@ -15,7 +15,7 @@ from tests.cli.kit import Run, address, chain, named, process
 from tests.servers import free_ports
 from tests.stores_under_test import Store
 
-COMMANDS = ("ls", "show", "diff", "fork", "copy", "prune", "label", "doctor")
+COMMANDS = ("ls", "show", "diff", "fork", "copy", "prune", "label", "migrate", "doctor")
 
 
 def test_help_tells_the_exit_codes(run: Run) -> None:
@@ -93,6 +93,7 @@ def test_reading_makes_nothing(durable_store: Store, run: Run) -> None:
         ["fork", "t", "u"],
         ["prune", "t", "--keep-latest"],
         ["label", "t", "l"],
+        ["migrate", "--all", "--state", "tests.versions.states:Third"],
     ):
         assert run(*command, "--url", address(durable_store)).code in (0, 2), command
     assert run("doctor", "--no-write", "--url", address(durable_store)).code in (0, 1)

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from langgraph_statekit.checkpoint.backends import postgres
+from langgraph_statekit.checkpoint.backends import postgres_schema
 from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store
 
 GOLDEN = Path(__file__).parent
@@ -101,7 +101,7 @@ def _create(store: PostgresStore, version: int) -> None:
     """Make the tables as the release with this format made them."""
     from psycopg import sql
 
-    scripts = {number: script for number, script in postgres._migrations().items() if number <= version}
+    scripts = {number: script for number, script in postgres_schema.migrations().items() if number <= version}
     with store._connect() as db:
         db.execute(f'CREATE SCHEMA "{store._schema}"')
         db.execute(f'CREATE TABLE "{store._schema}".migrations (version integer PRIMARY KEY, applied_at timestamptz)')

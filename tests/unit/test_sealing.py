@@ -13,7 +13,7 @@ from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 from tests.stores.verbs import frame, key
 
 KEY = b"k" * 32
-ENCRYPTION = Encryption({"one": KEY}, "one")
+ENCRYPTION = Encryption({"one": KEY}, "one").of(None)
 REF = Ref("t", "ns", "id")
 ROW = Row(REF, "parent", None, 5, key("a", 1), key("a", 1)[:8], "run", False, seal(b"body"))
 WRITE = Write("task", 1, "channel", "path", seal(b"write"))
@@ -28,7 +28,7 @@ def flipped(data: bytes) -> list[bytes]:
 
 @pytest.fixture(params=[0, 64])
 def data_key(request: pytest.FixtureRequest) -> Any:
-    return Encryption({"one": KEY}, "one", pad_bytes=request.param).new("t")
+    return Encryption({"one": KEY}, "one", pad_bytes=request.param).of(None).new("t")
 
 
 def test_what_is_sealed_is_opened_as_it_was(data_key: Any) -> None:
@@ -111,13 +111,15 @@ def test_a_header_is_of_its_thread_and_every_changed_byte_of_it_is_noticed() -> 
     assert (copied.id, copied.secret) == (made.id, made.secret)
     with pytest.raises(Corrupt, match="header"):
         ENCRYPTION.unwrapped("u", made.header)
+    with pytest.raises(Corrupt, match="header"):
+        Encryption({"one": KEY}, "one").of("a tenant").unwrapped("t", made.header)
     for header in (*flipped(made.header), b"", b"1"):
         with pytest.raises((Corrupt, Misuse, SchemaTooNew), match=r"header|none of the keys"):
             ENCRYPTION.unwrapped("t", header)
 
 
 def test_padding_hides_lengths() -> None:
-    padded = Encryption({"one": KEY}, "one", pad_bytes=256).new("t")
+    padded = Encryption({"one": KEY}, "one", pad_bytes=256).of(None).new("t")
     sizes = {len(padded.seal_write(REF, Write("t", 0, "c", "", seal(bytes(n)))).data) for n in range(120)}
     assert len(sizes) == 1
     plain = ENCRYPTION.new("t")
@@ -142,4 +144,4 @@ def test_wrong_keys_and_options_are_refused_without_showing_a_key(options: Any, 
     with pytest.raises(Misuse, match=told) as caught:
         Encryption(**{"keys": {"one": KEY}, "active": "one", **options})
     assert "secret" not in str(caught.value).replace("secrets.token_bytes", "")
-    assert "kkk" not in str(caught.value) + repr(ENCRYPTION)
+    assert "kkk" not in str(caught.value) + repr(Encryption({"one": KEY}, "one"))

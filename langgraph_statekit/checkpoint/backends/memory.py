@@ -27,6 +27,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.tenants import of_tenant
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse
 
@@ -264,11 +265,13 @@ class MemoryStoreSaver(StatekitSaver):
     """A checkpointer in this process, for tests; the checkpoints go with the object.
 
     Args:
+        tenant: As in other stores; no two savers of this class share anything anyway.
         options: As in `StatekitSaver`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(MemoryBackend(), **options)
+    def __init__(self, *, tenant: str | None = None, **options: Any) -> None:
+        of_tenant("", tenant)
+        super().__init__(MemoryBackend(), tenant=tenant, **options)
 
     @classmethod
     @query_options

@@ -7,20 +7,15 @@ successor gets the next number, so that workers of two releases can share a data
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
-from importlib.resources import files
-from typing import Any, Final, LiteralString, Self, TypeVar
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.rows import TupleRow, tuple_row
-from psycopg.sql import SQL, Identifier
 
+from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
 from langgraph_statekit.checkpoint.backends import postgres_facts
-from langgraph_statekit.checkpoint.backends import postgres_format as packed
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -29,9 +24,19 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     is_lost,
     lender,
 )
+from langgraph_statekit.checkpoint.backends.postgres_format import (
+    REKEYED,
+    columns,
+    row_calls,
+    row_of,
+    saved,
+    size_bytes,
+    writes_calls,
+)
+from langgraph_statekit.checkpoint.backends.postgres_schema import migrate, migrations, schema_of, statement, version
 from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
-from langgraph_statekit.checkpoint.options import require_numbers, require_texts
+from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -47,7 +52,7 @@ from langgraph_statekit.checkpoint.records import (
 from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.urls import query_options
-from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import SchemaTooNew, StatekitError, Unavailable
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[TupleRow]
@@ -58,7 +63,8 @@ MESSAGE_BYTES: Final = 64 << 20
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::bytea))"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
+    " %b::bytea))"
 )
 _SAVE_WRITES: Final = (
     "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
@@ -82,7 +88,7 @@ class PostgresBackend:
     Args:
         client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
             `AsyncConnectionPool` or `AsyncConnection` only lends its address: the backend opens its own connections.
-        schema: Schema of the tables; created by `setup`.
+        schema: Schema of the tables, see `schema_of`; created by `setup`.
         retry_s: Seconds for which a call is repeated after the server was lost.
     """
 
@@ -90,15 +96,12 @@ class PostgresBackend:
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
         require_numbers(float, 0, retry_s=retry_s)
-        require_texts(schema=schema)
-        if not re.fullmatch(r"[A-Za-z_][\w-]{0,62}", schema, re.ASCII):
-            raise Misuse(f"schema must be 1 to 63 letters, digits, '_' or '-', not {schema!r}")
         self._lender = lender(client)
         self._schema = schema
         self._retry_s = retry_s
 
     def _sql(self, text: str) -> bytes:
-        return _statement(self._schema, text)
+        return statement(self._schema, text)
 
     def _use(self, call: Callable[[Cursor], T]) -> T:
         def attempt() -> T:
@@ -122,43 +125,17 @@ class PostgresBackend:
         return self._use(lambda cursor: cursor.execute(statement, args, binary=True).fetchall())
 
     def setup(self) -> None:
-        migrations = _migrations()
-        done, latest = self._use(self._version), max(migrations)
+        done, latest = self._version(), max(migrations())
         if done > latest:
             raise SchemaTooNew(
                 f"the PostgreSQL schema {self._schema!r} has version {done}, this release knows up to {latest}:"
                 " upgrade it"
             )
         if done < latest:
-            self._use(lambda cursor: self._migrate(cursor, migrations))
+            self._use(lambda cursor: migrate(cursor, self._schema))
 
-    def _version(self, cursor: Cursor) -> int:
-        try:
-            cursor.execute(self._sql("SELECT coalesce(max(version), 0) FROM {schema}.migrations"))
-        except pg.UndefinedTable:
-            return 0
-        return int(cursor.fetchall()[0][0])
-
-    def _migrate(self, cursor: Cursor, migrations: Mapping[int, str]) -> None:
-        name = f"langgraph-statekit\0{self._schema}"
-        lock = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
-        with cursor.connection.transaction():
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            cursor.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (lock,))
-            # CREATE SCHEMA IF NOT EXISTS would ask for the right to create one even where it exists.
-            if not cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)).fetchall():
-                cursor.execute(self._sql("CREATE SCHEMA {schema}"))
-            cursor.execute(
-                self._sql(
-                    "CREATE TABLE IF NOT EXISTS {schema}.migrations"
-                    " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
-                )
-            )
-            done = self._version(cursor)
-            for version in sorted(migrations):
-                if version > done:
-                    cursor.execute(self._sql(migrations[version]))
-                    cursor.execute(self._sql("INSERT INTO {schema}.migrations (version) VALUES (%s)"), (version,))
+    def _version(self) -> int:
+        return self._use(lambda cursor: version(cursor, self._schema))
 
     def close(self) -> None:
         self._lender.close()
@@ -167,11 +144,11 @@ class PostgresBackend:
         return PostgresBackend(self._lender.spare(), schema=self._schema, retry_s=0)
 
     def exists(self) -> bool:
-        return self._use(self._version) > 0
+        return self._version() > 0
 
     def facts(self) -> Sequence[Fact]:
         told: dict[str, str] = dict(self._run(postgres_facts.SETTINGS, list(postgres_facts.NAMES), *[self._schema] * 3))
-        return list(postgres_facts.facts(told, self._use(self._version) or None, max(_migrations())))
+        return list(postgres_facts.facts(told, self._version() or None, max(migrations())))
 
     def usage(self, thread: str) -> Usage:
         [[size, orphans]] = self._run(postgres_facts.USAGE, *[thread] * 4)
@@ -180,7 +157,7 @@ class PostgresBackend:
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         if len(saves) == 1:
             return self._save(saves)
-        if sum(map(packed.size_bytes, saves)) <= MESSAGE_BYTES:
+        if sum(map(size_bytes, saves)) <= MESSAGE_BYTES:
             try:
                 return self._save(saves)
             except StatekitError as error:
@@ -196,8 +173,8 @@ class PostgresBackend:
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make all saves in one statement."""
-        calls = [(_SAVE_ROW, *call) for call in packed.row_calls(saves)] + [
-            (_SAVE_WRITES, *call) for call in packed.writes_calls(saves)
+        calls = [(_SAVE_ROW, *call) for call in row_calls(saves)] + [
+            (_SAVE_WRITES, *call) for call in writes_calls(saves)
         ]
         calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
         done = self._run(
@@ -206,13 +183,13 @@ class PostgresBackend:
         results: list[bool | Exception] = [True] * len(saves)
         for (_, places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
-                results[at] = packed.saved(saves[at], result)
+                results[at] = saved(saves[at], result)
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         order = sorted(range(len(claims)), key=lambda at: claims[at].thread)  # as saves lock them
         asked = (claims[at] for at in order)
-        wanted = packed.columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
+        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
         held: list[Held | None] = [None] * len(claims)
         for place, *lease in self._run(_CLAIM, *wanted):
             held[order[place - 1]] = Held(*lease)
@@ -227,7 +204,7 @@ class PostgresBackend:
             "SELECT * FROM {schema}.load_1(%b, %b, %b)", thread, ns, id
         ):
             if kind == 0:
-                found = packed.row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
+                found = row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
             elif kind == 1:
                 frames[keys] = Frame(keys, data)
             elif kind == 2:
@@ -246,10 +223,10 @@ class PostgresBackend:
         given = {condition: value for condition, value in conditions.items() if value is not None}
         where = " AND ".join(["thread_id = %b", "NOT hidden", *given])
         found = self._run(
-            f"SELECT {_ROW}, body FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
+            f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, *given.values(), query.limit),
         )
-        return [packed.row_of(query.thread, values) for values in found]
+        return [row_of(query.thread, values) for values in found]
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -257,7 +234,7 @@ class PostgresBackend:
         frames: dict[bytes, Frame] = {}
         writes: dict[Ref, list[Write]] = {}
         stored: list[Ref] = []
-        wanted = packed.columns({(ref.ns, ref.id) for ref in refs}, 2)
+        wanted = columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
             " FROM {schema}.frames_1(%b, %b::bytea[])"
@@ -293,7 +270,7 @@ class PostgresBackend:
                 rev = values[0]
                 frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
             else:
-                rows.append(packed.row_of(thread, (*values, b"")))
+                rows.append(row_of(thread, (*values, b"")))
         return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
@@ -301,8 +278,8 @@ class PostgresBackend:
         [[done]] = self._run(
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
-            *(thread, rev, keep, *packed.columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *packed.columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
+            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
         )
         return bool(done)
 
@@ -311,7 +288,7 @@ class PostgresBackend:
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b, %b)", source, target, operation, header or None)
-        if done == packed.REKEYED:
+        if done == REKEYED:
             raise rekeyed(source)
         return bool(done)
 
@@ -320,7 +297,7 @@ class PostgresBackend:
         return dict(self._run(f"SELECT thread_id, header FROM {{schema}}.threads WHERE {wanted}", list(threads)))
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
-        done = self._run("SELECT {schema}.rewrap_1(%b::text[], %b::bytea[], %b::bytea[])", *packed.columns(changes, 3))
+        done = self._run("SELECT {schema}.rewrap_1(%b::text[], %b::bytea[], %b::bytea[])", *columns(changes, 3))
         made = {thread for (thread,) in done}
         return [thread in made for thread, _, _ in changes]
 
@@ -341,16 +318,6 @@ class PostgresBackend:
             last = found[-1][0]
 
 
-@lru_cache(256)
-def _statement(schema: str, text: LiteralString) -> bytes:
-    return SQL(text).format(schema=Identifier(schema)).as_bytes(None)
-
-
-def _migrations() -> dict[int, str]:
-    scripts = files(__package__).joinpath("postgres_sql").iterdir()
-    return {int(f.name[:3]): f.read_text("utf-8") for f in scripts if f.name.endswith(".sql")}
-
-
 class PostgresSaver(StatekitSaver):
     """LangGraph's checkpointer on PostgreSQL; one object for sync and async callers.
 
@@ -361,6 +328,10 @@ class PostgresSaver(StatekitSaver):
             time. An `AsyncConnectionPool` or `AsyncConnection` only lends its address: the saver opens its own
             connections. What is given stays the caller's to close.
         schema: Schema of the tables; created on first use.
+        tenant: Whose threads these are, any text; a saver sees those of its tenant only. They have a schema of their
+            own, `statekit@acme`. None: of none.
+        audit_keys: Metadata keys that each checkpoint also stores readable, as `jsonb`, for the view `audit`. Values
+            that JSON lacks are shown as texts or by their fields, secrets inside of them as `***`.
         retry_s: Seconds for which a call is repeated after the server was lost, or while it starts or is full. What
             waiting cannot mend raises `Misuse` at once, from any call: a database or role that does not exist, a
             refused password, host or certificate, a missing right.
@@ -368,13 +339,23 @@ class PostgresSaver(StatekitSaver):
 
     Raises:
         Misuse: What is given is no pool or connection, an option has a wrong value, or the schema's name cannot be
-            used.
+            used or is too long with the tenant's.
     """
 
     def __init__(
-        self, pool_or_connection: Client, *, schema: str = "statekit", retry_s: float = 10.0, **options: Any
+        self,
+        pool_or_connection: Client,
+        *,
+        schema: str = "statekit",
+        tenant: str | None = None,
+        audit_keys: Sequence[str] = (),
+        retry_s: float = 10.0,
+        **options: Any,
     ) -> None:
-        super().__init__(PostgresBackend(pool_or_connection, schema=schema, retry_s=retry_s), **options)
+        keys = checked_keys(audit_keys)
+        backend = PostgresBackend(pool_or_connection, schema=schema_of(schema, tenant), retry_s=retry_s)
+        super().__init__(backend, tenant=tenant, **options)
+        self._audit = partial(audit_text, keys) if keys else None
 
     @classmethod
     @query_options

@@ -38,7 +38,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
         [frame.key for frame in kept.values() if frame.data is None],
-        *(save.at, RACE_US, save.token, save.parent is not None, save.header or None),
+        *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.header or None),
     )
 
 
@@ -73,5 +73,5 @@ def columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[obje
 
 def row_of(thread: str, values: TupleRow) -> Row:
     """Return a row from the columns of its table."""
-    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body = values
-    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body)
+    seq, ns, id, parent, via, hidden, run_id, keys, deltas, body, *audit = values
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body, *audit)

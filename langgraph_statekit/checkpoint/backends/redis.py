@@ -57,6 +57,7 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.tenants import of_tenant
 from langgraph_statekit.checkpoint.urls import query_options
 from langgraph_statekit.errors import Misuse
 
@@ -339,6 +340,8 @@ class RedisSaver(StatekitSaver):
             settings the saver uses for connections of its own. Or a function that opens a sync client, which the
             saver closes.
         prefix: Start of the name of every key; followed by a colon.
+        tenant: Whose threads these are, any text; a saver sees those of its tenant only. Their keys begin
+            with `statekit@acme:`. None: of none.
         retry_s: Seconds during which a call is repeated that the network, a failover, a start or a full disk of the
             server broke. What waiting cannot mend raises `Misuse` at once, from any call: a refused login or
             certificate, a missing right, a database number that the server has not, a server that is none or no
@@ -347,7 +350,7 @@ class RedisSaver(StatekitSaver):
 
     Raises:
         Misuse: The client is none of these or decodes responses, an option has a wrong value, or the prefix has a brace
-            in it.
+            or an `@` in it.
     """
 
     def __init__(
@@ -355,10 +358,13 @@ class RedisSaver(StatekitSaver):
         client: Client | AsyncClient | Callable[[], Client],
         *,
         prefix: str = "statekit",
+        tenant: str | None = None,
         retry_s: float = 10.0,
         **options: Any,
     ) -> None:
-        super().__init__(RedisBackend(client, prefix=prefix, retry_s=retry_s), **options)
+        require_texts(prefix=prefix)
+        backend = RedisBackend(client, prefix=of_tenant(prefix, tenant), retry_s=retry_s)
+        super().__init__(backend, tenant=tenant, **options)
 
     @classmethod
     @query_options

@@ -42,6 +42,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.tenants import path_of
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
@@ -363,16 +364,19 @@ class SqliteSaver(StatekitSaver):
 
     Args:
         path: The file; missing folders are made.
+        tenant: Whose threads these are, any text: a tenant has a file of its own, `agent@acme.db`. None: of none.
         lock_wait_s: Seconds to wait for another writer before `Unavailable`.
         options: As in `StatekitSaver`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, lock_wait_s: float = 30.0, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, tenant: str | None = None, lock_wait_s: float = 30.0, **options: Any
+    ) -> None:
         if not isinstance(path, str | os.PathLike) or str(path).startswith("sqlite:"):
             raise Misuse("a SQLite saver needs the path of its file, no connection; for a URL use from_url")
         if str(path) in ("", ":memory:"):
             raise Misuse("a SQLite saver needs a file; for a store in memory use open_saver('memory://')")
-        super().__init__(SqliteBackend(path, lock_wait_s=lock_wait_s), **options)
+        super().__init__(SqliteBackend(path_of(path, tenant), lock_wait_s=lock_wait_s), tenant=tenant, **options)
 
     @classmethod
     @query_options

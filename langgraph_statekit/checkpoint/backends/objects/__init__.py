@@ -11,6 +11,7 @@ from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.layout import checked_prefix
 from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.tenants import of_tenant
 from langgraph_statekit.checkpoint.urls import query_options, settings_of
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.extras import load
@@ -31,6 +32,8 @@ class ObjectStoreSaver(StatekitSaver):
     Args:
         store: `S3Store`, `GCSStore`, `AzureStore` or `MemoryStore` of obstore, or a `Driver`.
         prefix: Folder of all objects, of letters, digits and `_.-/`.
+        tenant: Whose threads these are, any text; a saver sees those of its tenant only. They have a folder of their
+            own in that of the prefix, `@acme/`. None: of none.
         retry_s: Seconds for which a failed request is repeated before `Unavailable` is raised: when nobody answers, or
             a disk is full. What waiting cannot mend raises `Misuse` at once, from any call: refused credentials, a
             bucket that does not exist, a folder that may not be written.
@@ -48,6 +51,7 @@ class ObjectStoreSaver(StatekitSaver):
         store: ObjectStore | Driver,
         *,
         prefix: str = "",
+        tenant: str | None = None,
         retry_s: float = 10.0,
         grace_s: float = 60.0,
         **options: Any,
@@ -57,8 +61,9 @@ class ObjectStoreSaver(StatekitSaver):
                 "object stores have no leases yet, so require_lease=True would refuse every save: leave it out"
             )
         made: Driver = store if isinstance(store, Driver) else load(_OBSTORE, "ObstoreDriver")(store)
-        backend = ObjectBackend(made, prefix=checked_prefix(prefix), retry_s=retry_s, grace_s=grace_s)
-        super().__init__(backend, **options)
+        folder = f"{checked_prefix(prefix)}/{of_tenant('', tenant)}".strip("/")
+        backend = ObjectBackend(made, prefix=folder, retry_s=retry_s, grace_s=grace_s)
+        super().__init__(backend, tenant=tenant, **options)
 
     @classmethod
     @query_options
