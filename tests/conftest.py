@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from langgraph_statekit import Encryption
 
         DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
+        os.environ["STATEKIT_KEYS"] = f"tests={b64encode(b'k' * 32).decode()}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("numprocesses", None):  # workers of xdist end by themselves when it is gone

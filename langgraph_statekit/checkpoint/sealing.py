@@ -34,6 +34,7 @@ from langgraph_statekit.checkpoint.records import (
     Row,
     Write,
     from_text,
+    to_text,
 )
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
@@ -89,7 +90,7 @@ class MasterKeys:
 
     def __init__(self, encryption: Encryption, tenant: str | None) -> None:
         self._keys, self._active, self._pad_bytes = encryption.keys, encryption.active, encryption.pad_bytes
-        self._tenant = tenant
+        self._tenant = None if tenant is None else to_text(tenant)
 
     def new(self, thread: str) -> DataKey:
         """Return a data key for a thread without one."""

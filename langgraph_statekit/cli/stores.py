@@ -75,7 +75,10 @@ def encryption() -> Encryption | None:
         keys = {}
     if len(keys) < len(items):
         raise Misuse("STATEKIT_KEYS must be NAME=KEY,NAME=KEY: keys of 32 bytes in base64, the active one first")
-    made: Encryption = load("checkpoint.sealing", "Encryption")(keys, active=items[0][0])
+    try:
+        made: Encryption = load("checkpoint.sealing", "Encryption")(keys, active=items[0][0])
+    except ModuleNotFoundError as error:
+        raise Misuse(str(error)) from error
     return made
 
 

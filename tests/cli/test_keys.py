@@ -51,6 +51,23 @@ def test_threads_are_read_copied_checked_and_rotated_with_the_keys_of_the_enviro
     assert run("rotate", "--url", url).code == 2
 
 
+def test_a_thread_that_cannot_be_decrypted_is_told_and_keeps_no_other_from_being_shown(
+    durable_store: Store, filled: dict[str, str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with durable_store.open(encryption=None) as saver:
+        header = saver.backend.headers(["done"])["done"]
+        assert saver.backend.rewrap([("done", header, header[:-1] + bytes((header[-1] ^ 1,)))]) == [True]
+    monkeypatch.setenv("STATEKIT_KEYS", keys(old=OLD))
+    url = address(durable_store)
+    told = run("doctor", "--url", url, "--all", "--json")
+    assert told.code == 1
+    (problem,) = told.json["checked"]["problems"]
+    assert (problem["thread"], problem["where"]) == ("done", "the thread")
+    assert "cannot be decrypted" in problem["problem"]
+    status = {each["thread"]: each["status"] for each in run("ls", "--url", url, "--json").json}
+    assert status == {**filled, "done": "damaged"}
+
+
 @pytest.mark.parametrize("text", ["x", "old=x", "old=", "=", "old=c2hvcnQ=", f"{keys(old=OLD)},{keys(old=NEW)}"])
 def test_keys_that_cannot_be_read_are_refused_and_not_shown(
     text: str, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: object

@@ -112,7 +112,7 @@ def test_a_header_is_of_its_thread_and_every_changed_byte_of_it_is_noticed() -> 
     with pytest.raises(Corrupt, match="header"):
         ENCRYPTION.unwrapped("u", made.header)
     with pytest.raises(Corrupt, match="header"):
-        Encryption({"one": KEY}, "one").of("a tenant").unwrapped("t", made.header)
+        Encryption({"one": KEY}, "one").of("tenant \ud800").unwrapped("t", made.header)
     for header in (*flipped(made.header), b"", b"1"):
         with pytest.raises((Corrupt, Misuse, SchemaTooNew), match=r"header|none of the keys"):
             ENCRYPTION.unwrapped("t", header)
