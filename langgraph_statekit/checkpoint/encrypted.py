@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.frames import is_sealed
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Save, SaveRow, Stored, Write, from_text
 from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, refuse_unsealed
-from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse
+from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse, StatekitError
 
 T = TypeVar("T")
 Filled = tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]
@@ -55,22 +55,30 @@ class EncryptedBackend:
         self.outline, self.apply = inner.outline, inner.apply
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        results: list[bool | Exception] = [True] * len(saves)
-        left = list(range(len(saves)))
-        for _ in range(_ATTEMPTS):
-            keys = {thread: self._key(thread) for thread in {saves[at].thread for at in left}}
-            sealed = [_sealed(saves[at], keys[saves[at].thread]) for at in left]
-            for at, result in zip(left, self.inner.save(sealed), strict=True):
-                results[at] = result
-                if result is True:
-                    keys[saves[at].thread].stored = True
-            left = [at for at in left if isinstance(results[at], Rekeyed)]
-            if not left:
-                return results
-            self._renew({saves[at].thread for at in left})
-        for at in left:
-            results[at] = _changing(saves[at].thread)
+        keys = {thread: self._key(thread) for thread in {save.thread for save in saves}}
+        results = list(self.inner.save([_sealed(save, keys[save.thread]) for save in saves]))
+        for at, save in enumerate(saves):
+            if results[at] is True:
+                keys[save.thread].stored = True
+            elif isinstance(results[at], Rekeyed):
+                results[at] = self._save_again(save, keys[save.thread])
         return results
+
+    def _save_again(self, save: Save, refused: DataKey) -> bool | Exception:
+        """Save with the key that the thread has now; an error is of this save only."""
+        try:
+            for _ in range(_ATTEMPTS):
+                if self._keys.get(save.thread) in (refused, None):
+                    self._renew([save.thread])
+                key = self._key(save.thread)
+                [result] = self.inner.save([_sealed(save, key)])
+                key.stored = key.stored or result is True
+                if not isinstance(result, Rekeyed):
+                    return result
+                refused = key
+        except StatekitError as error:
+            return error
+        return _changing(save.thread)
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         def opened(found: Stored | None, key: DataKey | None) -> Stored | None:

@@ -15,7 +15,7 @@ import pytest
 from langgraph_statekit import Encryption, Misuse, Retention
 from langgraph_statekit.checkpoint.claims import Rekeyed, is_rekeyed
 from langgraph_statekit.checkpoint.encrypted import EncryptedBackend
-from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Query, Ref, Row, Save, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt
 from tests.conformance import conforms
@@ -302,6 +302,18 @@ def test_whose_key_counts_is_decided_in_the_step_of_the_save(store: Store, kind:
                 assert save(kind, sent) is True, "a repeat finds what the first one did"
             inner.drop_thread("t")
             assert inner.headers(["t"]) == {}
+
+
+def test_a_save_to_a_thread_with_an_unknown_key_fails_alone(store: Store) -> None:
+    with store.open(encryption=Encryption({"lost": NEW}, "lost")) as saver:
+        saver.put(config("lost"), {**_checkpoint(), "id": "1"}, {}, {"x": "1"})
+    with store.open(encryption=ENCRYPTION) as saver:
+        saves = [SaveRow(Row(Ref(thread, "", "2"), body=b"body"), ()) for thread in ("t", "lost", "u", "t")]
+        results = saver.backend.save(saves)
+        assert [result for result in results if result is True] == [True] * 3
+        with pytest.raises(Misuse, match="key 'lost', which is none of"):
+            raise results[1]  # type: ignore[misc]
+        assert [bool(saver.backend.rows(Query(thread))) for thread in "tu"] == [True, True]
 
 
 def test_a_header_that_is_moved_to_another_thread_opens_nothing(store: Store) -> None:
