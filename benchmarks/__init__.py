@@ -13,6 +13,7 @@ WORKLOADS = (
     "objects",
     "growth",
     "sampled",
+    "life",
     "roundtrips",
     "memory",
     "import_time",

@@ -99,13 +99,13 @@ class Bench:
         self._url, self._ask = url, ask
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Face]:
-        """Open a new saver on the store, as a new process would."""
+    async def open(self, **options: Any) -> AsyncIterator[Face]:
+        """Open a new saver on the store, as a new process would; only ours take options."""
         if self.mode == "sync":
-            with self.of.open_sync(self._url) as saver:
+            with self.of.open_sync(self._url, **options) as saver:
                 yield Face(saver, self.mode)
         else:
-            async with self.of.open_async(self._url) as saver:
+            async with self.of.open_async(self._url, **options) as saver:
                 yield Face(saver, self.mode)
 
     def stored(self) -> Numbers:

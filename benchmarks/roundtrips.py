@@ -36,6 +36,13 @@ async def run(bench: Bench) -> Numbers:
         check(latest.checkpoint["channel_values"] == change, "the latest state is wrong")
         found = await counted("list_50", saver.list(at, limit=50))
         check([item.metadata["step"] for item in found] == [*range(count)][:-51:-1], "the history is wrong")
+        if hasattr(saver.saver, "lease"):
+            with saver.saver.lease("leased", ttl_s=600) as lease:
+                leased = Thread(saver, "leased")
+                leased.config["configurable"] |= lease.config["configurable"]
+                await leased.put({"count": 0})
+                await counted("leased_put_writes", leased.write({"count": 1}))
+                await counted("leased_put", leased.put({"count": 1}))
         await counted("delete", saver.delete("trips"))
         check(await saver.get(at) is None, "the deleted thread is still there")
     return numbers

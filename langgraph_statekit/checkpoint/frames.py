@@ -36,7 +36,7 @@ CHAIN_FRAMES: Final = 24
 """Frames that a read of one version needs at most: a keyframe, a skip delta, and deltas from one to the next."""
 DELTA_FROM_BYTES: Final = 1024
 _COMPRESSED: Final = 1
-_DELTA: Final = 2
+DELTA: Final = 2
 SEALED: Final = 4
 PADDED: Final = 8
 _FLAGS: Final = 15
@@ -113,8 +113,8 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     if len(data) < _HEAD or not data[0]:
         raise Corrupt(f"a stored value of {len(data)} bytes has no envelope; restore the thread from a copy")
     flags, check = data[1], data[2:_HEAD]
-    start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
-    if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
+    start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & DELTA else (_HEAD, b"", b"")
+    if flags & ~(_COMPRESSED | DELTA) or context is None or len(data) < start:
         if is_sealed(data):
             raise Misuse(f"the thread is encrypted: {NEEDS_KEYS}")
         raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
@@ -123,7 +123,7 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
         if flags & _COMPRESSED:
             body = zstd.decompress(body, zstd_dict=_prefix(context))
         if crc32(body, crc32(salt)).to_bytes(4, "big") == check:
-            return _patched(context, body) if flags & _DELTA else body
+            return _patched(context, body) if flags & DELTA else body
     except (zstd.ZstdError, ValueError) as error:
         raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
     raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
@@ -158,7 +158,7 @@ def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain 
         return _keyframe(key, plain)
     check = crc32(body, crc32(base.check)).to_bytes(4, "big")
     place = bytes((steps,)) + chain.size.to_bytes(4, "big") + chain.spent.to_bytes(4, "big")
-    data = b"".join((bytes((FORMAT, flags | _DELTA)), check, base.key, base.check, place, packed))
+    data = b"".join((bytes((FORMAT, flags | DELTA)), check, base.key, base.check, place, packed))
     return Frame(key, data), Chain(chain.keyframe, Plain(key, check, plain), steps, chain.size, chain.spent + len(data))
 
 

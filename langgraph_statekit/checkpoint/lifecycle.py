@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.sealing import Encryption
 
 
+def _no_keys() -> int:
+    raise Misuse("the saver has no keys: open it with encryption=Encryption(keys, active)")
+
+
 class Lifecycle(BaseCheckpointSaver[str]):
     """What `StatekitSaver` is made of, but for the checkpoint operations; it documents the arguments."""
 
@@ -57,7 +61,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         super().__init__(serde=serde or StatekitSerializer())
         if not isinstance(require_encryption, bool) or (require_encryption and encryption is None):
             raise Misuse("require_encryption must be True or False, and True needs encryption=Encryption(keys, active)")
-        self._rotate: Callable[[], int] | None = None
+        self._rotate: Callable[[], int] = _no_keys
         if encryption is not None:
             encrypted = load("checkpoint.encrypted", "EncryptedBackend")(
                 backend, encryption, tenant=tenant, require=require_encryption

@@ -23,7 +23,7 @@ import ormsgpack
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from langgraph_statekit.checkpoint.frames import FORMAT, PADDED, SEALED, is_sealed
+from langgraph_statekit.checkpoint.frames import DELTA, FORMAT, PADDED, SEALED, is_sealed
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -170,7 +170,8 @@ class DataKey:
         """Return a frame with sealed data."""
         if frame.data is None:
             return frame
-        head = bytes((FORMAT, frame.data[1] | SEALED)) + self._check(frame.key, frame.check)
+        flags = SEALED if frame.base is None else SEALED | DELTA
+        head = bytes((FORMAT, flags)) + self._check(frame.key, frame.check)
         if frame.base is not None:
             key, check = frame.base
             head = b"".join((head, key, self._check(key, check)))

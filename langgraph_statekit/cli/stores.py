@@ -153,7 +153,7 @@ def leases(saver: StatekitSaver, threads: Sequence[str]) -> dict[str, Held]:
     asked = [Claim(thread, "", "", 0, token=_NO_TOKEN) for thread in threads]  # a renewal of nothing changes nothing
     try:
         found = saver.backend.claim(asked)
-    except Misuse:  # a store without leases
+    except Misuse:  # who may only read may not claim
         return {}
     now_us = time.time_ns() // 1000
     return {

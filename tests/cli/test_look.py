@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.cli.kit import Run, address, chain, fill, named, process
 from tests.faces import checkpoint as made
 from tests.faces import config, metadata
-from tests.stores_under_test import LEASING, Store
+from tests.stores_under_test import Store
 
 SHOP = """
 import enum, os, dataclasses
@@ -48,11 +48,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert not (tmp_path / "imported").exists(), "a class of the user was imported"
 
 
-def test_ls_tells_the_status_of_every_thread(durable_store: Store, durable_name: str, run: Run) -> None:
+def test_ls_tells_the_status_of_every_thread(durable_store: Store, run: Run) -> None:
     with durable_store.open() as saver:
         expected = fill(saver)
-        if durable_name in LEASING:
-            saver.lease("stops", owner="worker-a", ttl_s=600)
+        saver.lease("stops", owner="worker-a", ttl_s=600)
         saver.label(named("done"), "best")
         told = run("ls", "--url", address(durable_store), "--json")
         plain = run("ls", "--url", address(durable_store))
@@ -64,8 +63,8 @@ def test_ls_tells_the_status_of_every_thread(durable_store: Store, durable_name:
     assert found["done"]["checkpoints"] == 4
     assert found["stops"]["next"] == ["b"]
     assert all(each["size_bytes"] > 100 and each["age_s"] < 600 for each in told.json)
-    assert (found["stops"]["lease"] or {}).get("owner") == ("worker-a" if durable_name in LEASING else None)
-    assert ("leased by worker-a" in plain.out) == (durable_name in LEASING)
+    assert found["stops"]["lease"]["owner"] == "worker-a"
+    assert "leased by worker-a" in plain.out
     only = run("ls", "--url", address(durable_store), "--json", "--status", "failed")
     assert [each["thread"] for each in only.json] == ["fails"]
 

@@ -29,8 +29,8 @@ NO_GRAPH = object()
 
 
 @pytest.fixture
-def store(new_store: Callable[[str], Store], kept_name: str) -> Store:
-    return new_store(kept_name)
+def store(new_store: Callable[[str], Store], durable_name: str) -> Store:
+    return new_store(durable_name)
 
 
 def filled(saver: StatekitSaver, *threads: str) -> None:
@@ -127,17 +127,6 @@ def test_what_is_no_order_exits_with_two_and_changes_nothing(store: Store, args:
     assert (told.code, told.out) == (2, ""), told
     assert told.err
     assert sorted(store.raw_dump().split(b"\n")) == before
-
-
-def test_a_store_without_leases_is_refused_but_a_dry_run_tells(new_store: Callable[[str], Store], run: Run) -> None:
-    store = new_store("file")
-    with store.open() as saver:
-        filled(saver, "t")
-    before = store.raw_dump()
-    url = ("--url", address(store), *STATE)
-    assert run("migrate", "--all", *url).code == 2
-    assert store.raw_dump() == before
-    assert run("migrate", "--all", "--dry-run", "--json", *url).json["changed"] == 1
 
 
 def test_the_module_is_found_in_the_working_directory_and_what_it_prints_is_not_in_the_document(

@@ -22,7 +22,7 @@ from tests.conformance import conforms
 from tests.crash.faulty import Faulty
 from tests.faces import LONG, Face, config, id_of, ids, listed, put
 from tests.graphs.builders import DeltaLog, chain
-from tests.stores_under_test import LEASING, Store
+from tests.stores_under_test import Store
 
 OLD, NEW = b"o" * 32, b"n" * 32
 ENCRYPTION = Encryption({"old": OLD}, "old")
@@ -79,16 +79,15 @@ async def test_metadata_is_filtered_though_the_store_cannot_read_it(opened: Call
     assert await ids(saver, config(), filter={"who": "x"}) == []
 
 
-async def test_what_is_done_to_threads_works_on_encrypted_ones(store: Store, store_name: str) -> None:
+async def test_what_is_done_to_threads_works_on_encrypted_ones(store: Store) -> None:
     with store.open(encryption=ENCRYPTION, retention=Retention(keep_last=5)) as saver:
         app = chain(DeltaLog, *"abcdef").compile(checkpointer=saver)
         for _ in range(2):
             values = app.invoke({"log": ["in"]}, config())
         saver.copy_thread("t", "u")
         saver.label(config(), "here")
-        if store_name in LEASING:
-            with saver.lease("t") as lease:
-                app.update_state(lease.config, {"log": ["more"]})
+        with saver.lease("t") as lease:
+            app.update_state(lease.config, {"log": ["more"]})
         saver.prune(["t", "u"])
     with store.open(encryption=ENCRYPTION) as other:
         app = chain(DeltaLog, *"abcdef").compile(checkpointer=other)

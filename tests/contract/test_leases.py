@@ -22,8 +22,8 @@ LONG_S = 600
 
 
 @pytest.fixture
-async def real(new_store: Callable[[str], Store], leasing_name: str) -> AsyncIterator[StatekitSaver]:
-    async with new_store(leasing_name).open() as saver:
+async def real(new_store: Callable[[str], Store], store_name: str) -> AsyncIterator[StatekitSaver]:
+    async with new_store(store_name).open() as saver:
         yield saver
 
 
@@ -187,12 +187,12 @@ async def test_leases_of_other_threads_and_copies_are_apart(real: StatekitSaver,
 
 
 async def test_a_run_under_a_lease_goes_through_and_one_without_the_required_lease_does_not(
-    new_store: Callable[[str], Store], leasing_name: str
+    new_store: Callable[[str], Store], store_name: str
 ) -> None:
     builder = StateGraph(MessagesState)
     builder.add_node("answer", lambda state: {"messages": [("ai", "yes")]})
     builder.add_edge(START, "answer")
-    async with new_store(leasing_name).open(require_lease=True) as saver:
+    async with new_store(store_name).open(require_lease=True) as saver:
         app = builder.compile(checkpointer=saver)
         async with await saver.alease("t", ttl_s=LONG_S) as lease:
             await app.ainvoke({"messages": [("user", "hi")]}, lease.config)
@@ -210,14 +210,14 @@ async def test_a_run_under_a_lease_goes_through_and_one_without_the_required_lea
 
 
 async def test_what_update_state_saves_in_several_steps_is_all_under_the_lease(
-    new_store: Callable[[str], Store], leasing_name: str
+    new_store: Callable[[str], Store], store_name: str
 ) -> None:
     builder = StateGraph(MessagesState)
     for name in ("a", "b"):
         builder.add_node(name, lambda state: {"messages": [("ai", "yes")]})
     builder.add_edge(START, "a")
     builder.add_edge("a", "b")
-    async with new_store(leasing_name).open(require_lease=True) as saver:
+    async with new_store(store_name).open(require_lease=True) as saver:
         app = builder.compile(checkpointer=saver)
         async with await saver.alease("t", ttl_s=LONG_S) as lease:
             await app.ainvoke({"messages": [("user", "hi")]}, lease.config)
@@ -286,13 +286,13 @@ async def test_a_released_lease_is_not_brought_back_by_a_renewal_under_way(
     assert held.holder == "other"
 
 
-async def test_closing_gives_leases_back(new_store: Callable[[str], Store], leasing_name: str) -> None:
-    store = new_store(leasing_name)
+async def test_closing_gives_leases_back(new_store: Callable[[str], Store], store_name: str) -> None:
+    store = new_store(store_name)
     async with store.open() as saver:
         backend = saver.backend
         lease = saver.lease("t", ttl_s=LONG_S)
     assert lease.lost
-    if leasing_name == "memory":
+    if store_name == "memory":
         (held,) = backend.claim([Claim("t", "other", "other", 10**8)])
         assert held is not None
         assert held.holder == "other"

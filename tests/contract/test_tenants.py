@@ -11,7 +11,7 @@ import pytest
 from langgraph_statekit import Conflict, Misuse, Retention, StatekitSaver, copy_threads, open_saver
 from tests.cli.kit import Run, address, run
 from tests.faces import Face, checkpoint, config, id_of, listed, put
-from tests.stores_under_test import LEASING, Store
+from tests.stores_under_test import Store
 
 __all__ = ["run"]
 
@@ -88,7 +88,7 @@ async def fill(saver: Face, value: str) -> None:
 
 
 async def test_whatever_one_tenant_does_another_keeps_and_does_not_see(
-    durable_store: Store, face: Callable[[StatekitSaver], Face], durable_name: str, run: Run
+    durable_store: Store, face: Callable[[StatekitSaver], Face], run: Run
 ) -> None:
     with (
         durable_store.open(tenant="a") as mine,
@@ -103,12 +103,11 @@ async def test_whatever_one_tenant_does_another_keeps_and_does_not_see(
         url = address(durable_store)
         url = f"{url}{'&' if '?' in url else '?'}tenant=a"
 
-        if durable_name in LEASING:
-            with theirs.lease("t", owner="theirs") as lease, mine.lease("t", owner="mine") as held:
-                mine.put(held.config, none.get_tuple(config("t")).checkpoint, {}, {})  # type: ignore[union-attr]
-                with pytest.raises(Conflict, match="theirs"):
-                    theirs.lease("t")
-                assert not lease.lost
+        with theirs.lease("t", owner="theirs") as lease, mine.lease("t", owner="mine") as held:
+            mine.put(held.config, none.get_tuple(config("t")).checkpoint, {}, {})  # type: ignore[union-attr]
+            with pytest.raises(Conflict, match="theirs"):
+                theirs.lease("t")
+            assert not lease.lost
         mine.unlabel("t", "first")
         await own.acopy_thread("t", "copy")
         await own.aprune(["t"])

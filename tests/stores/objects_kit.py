@@ -5,12 +5,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+from zlib import crc32
+
+import pytest
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver, Found
-from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Row, Stored, Write
+from langgraph_statekit.checkpoint.backends.objects.obstore_driver import connect
+from langgraph_statekit.checkpoint.claims import Claim
+from langgraph_statekit.checkpoint.records import KEY_BYTES, Frame, Query, Row, Save, Stored, Write
+from tests.servers import Absent, Servers
 from tests.stores.verbs import key, ordered, row, save, save_writes
+
+
+def bucket_url(servers: Servers, kind: str) -> str:
+    """Return the URL of a bucket; skip the test if there is no such server."""
+    try:
+        return servers.url(kind)
+    except Absent as absent:
+        pytest.skip(str(absent))
+
+
+def bucket_driver(servers: Servers, kind: str) -> Driver:
+    """Return a driver of a bucket; skip the test if there is no such server."""
+    given = urlsplit(bucket_url(servers, kind))
+    return connect(kind, given.netloc, **dict(parse_qsl(given.query)))
 
 
 class Died(Exception):
@@ -56,6 +78,9 @@ class Watched(Driver):
     def folders(self, prefix: str) -> Sequence[str]:
         return self._do("folders", prefix)  # type: ignore[no-any-return]
 
+    def now_us(self, key: str) -> int:
+        return self._do("now_us", key)  # type: ignore[no-any-return]
+
     def sizes(self, prefix: str) -> Mapping[str, int]:
         return self._do("sizes", prefix)  # type: ignore[no-any-return]
 
@@ -64,6 +89,28 @@ class Watched(Driver):
 
     def delete(self, keys: Sequence[str]) -> None:
         self._do("delete", keys)
+
+
+class Leased:
+    """A backend; one of `share` saves, chosen by its content, is made under the thread's lease."""
+
+    def __init__(self, inner: Any, share: int) -> None:
+        self._inner, self._share = inner, share
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        return self._inner.save([self._leased(save) for save in saves])  # type: ignore[no-any-return]
+
+    def _leased(self, save: Save) -> Save:
+        if not self._share or crc32(repr(save).encode()) % self._share:
+            return save
+        (held,) = self._inner.claim([Claim(save.thread, "holder", "owner", 10**12)])
+        if isinstance(held, Exception):
+            raise held
+        assert held is not None
+        return replace(save, token=held.token)
 
 
 class Rounds:

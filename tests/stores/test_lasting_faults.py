@@ -228,7 +228,8 @@ def test_without_credentials_nobody_is_asked_for_some(monkeypatch: pytest.Monkey
     for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "GCE_", "AZURE_", "IDENTITY_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for url in ("s3://bucket", "gs://bucket", "az://bucket?account_name=name", "s3://bucket?skip_signature=false"):
+    settings = ("s3://bucket?skip_signature=false", "gs://bucket?skip_signature=true")
+    for url in ("s3://bucket", "gs://bucket", "az://bucket?account_name=name", *settings):
         with pytest.raises(Misuse, match=r"has no credentials: set \w+.* or pass \w+="):
             open_saver(url)
     stores: list[Any] = [S3Store("bucket"), GCSStore("bucket"), AzureStore("bucket", account_name="name")]
@@ -254,6 +255,7 @@ def test_without_credentials_nobody_is_asked_for_some(monkeypatch: pytest.Monkey
         (S3Store, {}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}),
         (S3Store, {}, {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/uri"}),
         (GCSStore, {"service_account_key": "{}"}, {}),
+        (GCSStore, {"bearer_token": "token"}, {}),
         (GCSStore, {}, {"GOOGLE_APPLICATION_CREDENTIALS": "/file"}),
         (GCSStore, {}, {"GCE_METADATA_HOST": "metadata.google.internal"}),
         (AzureStore, {"account_name": "name", "sas_key": "key"}, {}),

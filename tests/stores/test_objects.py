@@ -18,13 +18,13 @@ from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, Object
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.index import HEAD_ROWS
-from langgraph_statekit.checkpoint.backends.objects.obstore_driver import ObstoreDriver, connect
+from langgraph_statekit.checkpoint.backends.objects.obstore_driver import ObstoreDriver
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Write
 from langgraph_statekit.checkpoint.retention import keep_latest
 from langgraph_statekit.errors import Misuse, Unavailable
 from tests.faces import checkpoint, config, listed, metadata, put
-from tests.servers import Server, free_ports, s3_server
-from tests.stores.objects_kit import Rounds, Watched, chain
+from tests.servers import Server, Servers, free_ports, s3_server
+from tests.stores.objects_kit import Rounds, Watched, bucket_driver, bucket_url, chain
 from tests.stores.verbs import key, row, save, save_writes
 
 HOSTILE = ("a/b", "../up", "", " ", "a:b", "{x}", "\N{PILE OF POO}", "x" * 300, "nul\0", "\\u0000", "%2F", "*", "1")
@@ -40,26 +40,27 @@ def settings(server: Server) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(server.url).query))
 
 
-@pytest.fixture(params=["file", "s3"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["file", "s3", "az", "gs"])
+def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
     """Return the URL of a fresh store."""
     if request.param == "file":
         return f"file://{tmp_path}/store"
-    bucket, query = request.getfixturevalue("server").url.split("?")
+    bucket, query = bucket_url(servers, request.param).split("?")
     return f"{bucket}/{os.urandom(6).hex()}?{query}"
 
 
-@pytest.fixture
-def s3(server: Server) -> Driver:
-    return connect("s3", urlsplit(server.url).netloc, **settings(server))
+@pytest.fixture(params=["s3", "az", "gs"])
+def bucket(request: pytest.FixtureRequest, servers: Servers) -> Driver:
+    """Return a driver of a service."""
+    return bucket_driver(servers, request.param)
 
 
-@pytest.fixture(params=["file", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Driver, str]:
+@pytest.fixture(params=["file", "s3", "az", "gs"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[Driver, str]:
     """Return a driver and a prefix that is not used yet."""
     if request.param == "file":
         return FileDriver(tmp_path), "p"
-    return request.getfixturevalue("s3"), os.urandom(6).hex()
+    return bucket_driver(servers, request.param), os.urandom(6).hex()
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def backend(place: tuple[Driver, str]) -> Iterator[ObjectBackend]:
 
 
 @pytest.mark.parametrize("length", [10, 300])
-def test_requests_and_rounds_do_not_depend_on_the_length(s3: Driver, length: int) -> None:
-    watched, prefix = Watched(s3), os.urandom(6).hex()
+def test_requests_and_rounds_do_not_depend_on_the_length(bucket: Driver, length: int) -> None:
+    watched, prefix = Watched(bucket), os.urandom(6).hex()
 
     def spent(call: Callable[[], Any]) -> tuple[int, int]:
         watched.requests.clear()

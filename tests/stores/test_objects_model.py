@@ -19,7 +19,7 @@ from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDrive
 from langgraph_statekit.checkpoint.backends.objects.obstore_driver import ObstoreDriver
 from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Row, Write
 from langgraph_statekit.checkpoint.retention import keep_latest, without_runs
-from tests.stores.objects_kit import Died, Watched, chain, look
+from tests.stores.objects_kit import Died, Leased, Watched, chain, look
 from tests.stores.verbs import key, row, save, save_one, save_writes
 
 THREADS = ("a", "b")
@@ -148,12 +148,15 @@ def change(thread: str, plan: Callable[[Any], Change]) -> Step:
     return step
 
 
-def compare(driver: Driver, history: History, count: int) -> None:
-    model, backend, other = MemoryBackend(), ObjectBackend(driver, grace_s=0), ObjectBackend(driver, grace_s=0)
+def compare(driver: Driver, history: History, count: int, share: int) -> None:
+    """Compare after each step; one of `share` saves is made under a lease."""
+    model = Leased(MemoryBackend(), share)
+    backend, other = (Leased(ObjectBackend(driver, grace_s=0), share) for _ in range(2))
     every = 1 if isinstance(driver, ObstoreDriver) else 5
     try:
         for number, step in enumerate(history.steps(count)):
-            assert step(backend) == step(model)
+            found = step(backend)
+            assert found == step(model)
             if number % every == 0:
                 assert look(other, THREADS) == look(model, THREADS)
             backend, other = other, backend
@@ -162,15 +165,20 @@ def compare(driver: Driver, history: History, count: int) -> None:
         other.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_equals_memory_after_each_step(driver: Driver, seed: int) -> None:
-    compare(driver, History(seed, fresh=False), 40)
+SOME_LEASED = pytest.mark.parametrize("share", [0, 1, 2], ids=["unleased", "leased", "mixed"])
 
 
 @pytest.mark.parametrize("seed", range(4))
+@SOME_LEASED
+def test_equals_memory_after_each_step(driver: Driver, seed: int, share: int) -> None:
+    compare(driver, History(seed, fresh=False), 40, share)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@SOME_LEASED
 @pytest.mark.usefixtures("short_heads")
-def test_equals_memory_after_each_step_with_rows_in_segments(driver: Driver, seed: int) -> None:
-    compare(driver, History(seed, fresh=True), 60)
+def test_equals_memory_after_each_step_with_rows_in_segments(driver: Driver, seed: int, share: int) -> None:
+    compare(driver, History(seed, fresh=True), 60, share)
 
 
 @pytest.mark.usefixtures("short_heads")
@@ -248,16 +256,16 @@ def new_driver(tmp_path: Path) -> Callable[[str], Driver]:
 
 
 @pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
-@pytest.mark.parametrize(("kind", "every"), [("memory", 1), ("file", 29)])
+@pytest.mark.parametrize(("kind", "every", "share"), [("memory", 1, 0), ("memory", 1, 2), ("file", 29, 0)])
 @pytest.mark.usefixtures("short_heads")
 def test_a_process_that_dies_at_any_request_leaves_old_or_new(
-    new_driver: Callable[[str], Driver], kind: str, every: int, acts: bool
+    new_driver: Callable[[str], Driver], kind: str, every: int, share: int, acts: bool
 ) -> None:
     steps = scripted()
     expected = states(steps)
     for number in range(1, 1000, every):
         driver = new_driver(kind)
-        doomed = ObjectBackend(Watched(driver, number, acts), grace_s=0)
+        doomed = Leased(ObjectBackend(Watched(driver, number, acts), grace_s=0), share)
         done = 0
         try:
             for step in steps:
@@ -266,7 +274,7 @@ def test_a_process_that_dies_at_any_request_leaves_old_or_new(
         except Died:
             pass
         doomed.close()
-        survivor = ObjectBackend(driver, grace_s=0)
+        survivor = Leased(ObjectBackend(driver, grace_s=0), share)
         found = look(survivor, THREADS)
         assert found in expected[done : done + 2], f"request {number}"
         for later, step in enumerate(steps[done:], done + 1):
@@ -276,7 +284,9 @@ def test_a_process_that_dies_at_any_request_leaves_old_or_new(
         for thread in THREADS:
             survivor.drop_thread(thread)
         survivor.close()
-        assert driver.list("t") == [], f"request {number}"
+        left = [key for key in driver.list("t") if not key.endswith("/head")]
+        assert left == [], f"request {number}"
+        assert share or driver.list("t") == [], f"request {number}"
         if done == len(steps):
             assert number > 60
             return
@@ -284,14 +294,15 @@ def test_a_process_that_dies_at_any_request_leaves_old_or_new(
 
 
 @pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+@pytest.mark.parametrize("share", [0, 2], ids=["unleased", "mixed"])
 @pytest.mark.usefixtures("short_heads")
-def test_a_request_that_fails_once_is_not_noticed(new_driver: Callable[[str], Driver], acts: bool) -> None:
+def test_a_request_that_fails_once_is_not_noticed(new_driver: Callable[[str], Driver], share: int, acts: bool) -> None:
     steps = scripted()
     expected = states(steps)
     for number in range(1, 1000):
         driver = new_driver("memory")
         watched = Watched(driver, number, acts, once=True)
-        backend = ObjectBackend(watched, grace_s=0)
+        backend = Leased(ObjectBackend(watched, grace_s=0), share)
         for step in steps:
             step(backend)
         assert look(ObjectBackend(driver), THREADS) == expected[-1], f"request {number}"

@@ -130,15 +130,6 @@ def test_a_sqlite_saver_given_no_path_says_what_it_needs(given: Any) -> None:
         SqliteSaver(given)
 
 
-def test_a_lease_cannot_be_required_where_there_are_none(tmp_path: Path) -> None:
-    for url, options in (
-        (f"file://{tmp_path}?require_lease=true", {}),
-        (f"file://{tmp_path}", {"require_lease": True}),
-    ):
-        with pytest.raises(Misuse, match="no leases yet"):
-            open_saver(url, **options)
-
-
 @pytest.mark.parametrize("url", [None, b"redis://h", Path("x.db")])
 def test_what_is_no_string_is_no_url(url: Any) -> None:
     with pytest.raises(Misuse, match="a store URL is a string"):

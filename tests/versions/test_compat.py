@@ -170,8 +170,8 @@ def test_a_node_that_is_gone_inside_a_subgraph_is_found(store: Store, mode: str)
 
 
 @MODES
-def test_a_rename_is_made_under_the_lease_of_the_run(new_store: Any, leasing_name: str, mode: str) -> None:
-    with new_store(leasing_name).open(require_lease=True) as saver:
+def test_a_rename_is_made_under_the_lease_of_the_run(store: Any, mode: str) -> None:
+    with store.open(require_lease=True) as saver:
         lease = saver.lease("t")
         App(asking("ask").compile(checkpointer=saver), mode).run({"log": ["in"]}, lease.config)
         app = App(guard(asking("confirm").compile(checkpointer=saver), rename_nodes={"ask": "confirm"}), mode)

@@ -41,11 +41,6 @@ def batch(request: pytest.FixtureRequest) -> Batch:
     return migrate_threads if request.param == "sync" else run_async
 
 
-@pytest.fixture
-def store(new_store: Callable[[str], Store], leasing_name: str) -> Store:
-    return new_store(leasing_name)
-
-
 def filled(saver: StatekitSaver, *threads: str) -> None:
     """Leave threads of the first version that were asked something, after a run."""
     for thread in threads:

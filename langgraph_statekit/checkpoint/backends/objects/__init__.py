@@ -38,12 +38,13 @@ class ObjectStoreSaver(StatekitSaver):
             a disk is full. What waiting cannot mend raises `Misuse` at once, from any call: refused credentials, a
             bucket that does not exist, a folder that may not be written.
         grace_s: Seconds for which objects that `prune` and `delete_for_runs` made useless stay for readers that are
-            under way; the thread's next change removes them. Deleted threads are removed at once.
+            under way; the thread's next change removes them. Deleted threads are removed at once; only the token of a
+            lease that somebody took in the last ten seconds stays, until the next deletion.
         options: As in `StatekitSaver`.
 
     Raises:
         Misuse: The store is none of these or has no credentials, the prefix has other characters, or an option has a
-            wrong value; `require_lease=True` has, as object stores have no leases yet.
+            wrong value.
     """
 
     def __init__(
@@ -56,10 +57,6 @@ class ObjectStoreSaver(StatekitSaver):
         grace_s: float = 60.0,
         **options: Any,
     ) -> None:
-        if options.get("require_lease"):
-            raise Misuse(
-                "object stores have no leases yet, so require_lease=True would refuse every save: leave it out"
-            )
         made: Driver = store if isinstance(store, Driver) else load(_OBSTORE, "ObstoreDriver")(store)
         folder = f"{checked_prefix(prefix)}/{of_tenant('', tenant)}".strip("/")
         backend = ObjectBackend(made, prefix=folder, retry_s=retry_s, grace_s=grace_s)

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import threading
+import copy
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
-from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy, drop
-from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Driver
+from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy_thread, drop
+from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
+from langgraph_statekit.checkpoint.backends.objects.heads import Heads
 from langgraph_statekit.checkpoint.backends.objects.index import (
-    needs_segments,
-    overflow,
-    placed,
-    segment_of,
+    counting,
     select,
     spans,
-    without,
 )
 from langgraph_statekit.checkpoint.backends.objects.layout import (
-    Data,
     Entry,
     Head,
     decode_writes,
     digest,
-    empty_head,
-    encode_head,
-    encode_segment,
     merged,
-    new_name,
+    own,
+    visible,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
-from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
-from langgraph_statekit.checkpoint.backends.objects.writes import headers, own, rewrap, save_writes
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_rekeyed, rekeyed
+from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
+from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
@@ -48,27 +42,15 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveRow,
     Stored,
     Write,
 )
 from langgraph_statekit.checkpoint.run import Threads
-from langgraph_statekit.errors import Corrupt, Misuse, StatekitError
+from langgraph_statekit.errors import Corrupt
 
-_LOCKS: Final = 128
 _SEGMENTS_AT_ONCE: Final = 8
 _LIST_ALL_ROWS: Final = 20
 _UPLOAD_S: Final = 600
-
-
-@dataclass(frozen=True, slots=True)
-class _Upload:
-    """A put's data object, and the entries that it takes over from the head."""
-
-    epoch: str
-    name: bytes
-    given: Sequence[Entry]
-    at: float
 
 
 class ObjectBackend:
@@ -96,9 +78,11 @@ class ObjectBackend:
         require_numbers(float, 0, retry_s=retry_s, grace_s=grace_s)
         self._bucket = Bucket(driver, retry_s, parallel)
         self._reader = Reader(self._bucket, f"{prefix}/t" if prefix else "t")
+        self._heads = Heads(self._bucket, self._reader)
         self._grace_s = grace_s
-        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._parallel = parallel
         self._lanes = Threads(parallel)
+        self._saving = Saving(self._bucket, self._reader, self._heads, self._lanes, grace_s)
 
     def setup(self) -> None:
         """Nothing to create: objects need no schema."""
@@ -108,7 +92,13 @@ class ObjectBackend:
         self._bucket.close()
 
     def spare(self) -> ObjectBackend:
-        return self
+        made = copy.copy(self)
+        made._bucket = self._bucket.spare()
+        made._reader = self._reader.beside(made._bucket)  # a renewal changes the head that the next save replaces
+        made._heads = Heads(made._bucket, made._reader)
+        made._lanes = Threads(self._parallel)
+        made._saving = Saving(made._bucket, made._reader, made._heads, made._lanes, self._grace_s)
+        return made
 
     def exists(self) -> bool:
         return self._bucket.exists()
@@ -120,115 +110,19 @@ class ObjectBackend:
         return self._reader.usage(thread)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        # What changes one object goes in turn, different objects at once.
-        lanes: dict[tuple[str, Ref | None, str], list[int]] = {}
-        for at, save in enumerate(saves):
-            lanes.setdefault(lane_of(save), []).append(at)
-        results: list[bool | Exception] = [True] * len(saves)
+        return self._saving.save(saves)
 
-        def run(lane: Sequence[int]) -> None:
-            for at in lane:
-                try:
-                    results[at] = self._save(saves[at])
-                except Exception as error:  # one bad save fails alone
-                    results[at] = error
+    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
+        results: list[Held | Exception | None] = [None] * len(claims)
 
-        first, *others = lanes.values()
-        under_way = [self._lanes.start(run, lane) for lane in others]
-        run(first)
-        for future in under_way:
-            future.result()
+        def run(at: int) -> None:
+            try:
+                results[at] = self._heads.claim(claims[at])
+            except Exception as error:
+                results[at] = error
+
+        in_parallel(self._lanes, [partial(run, at) for at in range(len(claims))])
         return results
-
-    def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
-        raise Misuse("object stores have no leases yet: use SQLite, Redis or Postgres where workers share threads")
-
-    def _save(self, save: Save) -> bool:
-        if save.token is not None:
-            raise fenced(save)
-        if isinstance(save, SaveRow):
-            return self._save_row(save)
-        save_writes(self._bucket, self._reader, save, self._opened)
-        return True
-
-    def _save_row(self, save: SaveRow) -> bool:
-        row, frames = save.row, save.frames
-        thread = row.ref.thread
-        key = self._reader.keys(thread).head
-        upload: _Upload | None = None
-        for pause_s in pauses(thread):
-            head, _ = self._opened(thread)
-            if upload is None or upload.epoch != head.epoch or time.monotonic() - upload.at > _UPLOAD_S:
-                upload = self._upload(head, row, frames)
-            # One writer of this process at a time: it finds the head of the one before in the cache.
-            with self._locks[hash(thread) % _LOCKS]:
-                head, tag = self._opened(thread)
-                if head.epoch != upload.epoch:
-                    continue
-                if any(entry.data == upload.name for entry in head.entries):
-                    return True  # an earlier attempt, though another writer replaced the head before it was confirmed
-                if is_rekeyed(save.header, head.header):
-                    if self._reader.fresh(thread)[1] == tag:
-                        raise rekeyed(thread)
-                    continue
-                try:
-                    if self._reader.lacks(head, save):
-                        if self._reader.fresh(thread)[1] == tag:
-                            return False
-                        continue
-                    new, waste = self._placed(head, upload, save)
-                except Gone as gone:
-                    if self._reader.fresh(thread)[1] == tag:
-                        raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
-                    continue
-                data = encode_head(new)
-                published = self._bucket.swap(key, data, tag)
-                if published is not None:
-                    self._reader.remember(thread, data, published, new)
-                else:
-                    self._reader.fresh(thread)
-            if published is not None:
-                self._sweep(head, waste)
-                return True
-            time.sleep(pause_s)
-        return False
-
-    def _opened(self, thread: str) -> tuple[Head, str]:
-        """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
-        known = self._reader.known(thread)
-        if known is not None and known[0].epoch:
-            return known
-        head = empty_head()
-        data = encode_head(head)
-        tag = self._bucket.swap(self._reader.keys(thread).head, data, ABSENT)
-        if tag is None:
-            return self._reader.fresh(thread)
-        self._reader.remember(thread, data, tag)
-        return head, tag
-
-    def _upload(self, head: Head, row: Row, frames: Sequence[Frame]) -> _Upload:
-        given = overflow(head.entries)
-        data = Data(
-            {(row.ref.ns, row.ref.id): row.body},
-            {frame.key: frame.data for frame in frames if frame.data is not None},
-            encode_segment(given) if given else b"",
-        )
-        upload = _Upload(head.epoch, new_name(), given, time.monotonic())
-        self._reader.upload(row.ref.thread, head.epoch, upload.name, data)
-        return upload
-
-    def _placed(self, head: Head, upload: _Upload, save: SaveRow) -> tuple[Head, Sequence[bytes]]:
-        deep = self._reader.deep(head) if needs_segments(head, save.row, save.frames) else {}
-        new = placed(head, deep, save.row, save.frames, upload.name, save.at)
-        if upload.given:
-            new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
-        return replace(new, header=head.header or save.header).cleaned(self._grace_s)
-
-    def _sweep(self, head: Head, names: Sequence[bytes]) -> None:
-        if names:
-            keys = self._reader.keys(head.thread)
-            with suppress(StatekitError):  # the save is done; the next `apply` finds what stays
-                self._bucket.delete([keys.data(head.epoch, name) for name in names])
 
     def load(self, thread: str, ns: str, id: str | None) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))
@@ -245,6 +139,7 @@ class ObjectBackend:
         if entry is None:
             return None
         row = entry.row
+        counted = counting(head, {row.ref: entry}, row.ref)
         listing = early or self._listing(row.ref)
         at = {key: entry.frames[key] for key in row.keys if key in entry.frames}
         found = self._reader.data(head.thread, head.epoch, {entry.data, *at.values()})
@@ -253,7 +148,13 @@ class ObjectBackend:
             row._replace(body=found[entry.data].bodies[row.ref.ns, row.ref.id]),
             {key: Frame(key, found[name].frames[key]) for key, name in at.items()},
             merged(
-                (), [write for future in reading if (item := future.result()) for write in decode_writes(item.data)]
+                (),
+                [
+                    write
+                    for future in reading
+                    if (item := future.result())
+                    for write in visible(decode_writes(item.data), counted)
+                ],
             ),
             head.header,
         )
@@ -309,8 +210,11 @@ class ObjectBackend:
             head = known[0]
             with suppress(Gone):
                 frames = self._frames(head, set(keys), refs)
+                counted = self._reader.counting(head, refs)
         if frames is None:
-            head, frames = self._reader.stable(thread, lambda head: (head, self._all_frames(head, set(keys))))
+            head, frames, counted = self._reader.stable(
+                thread, lambda head: (head, self._all_frames(head, set(keys)), self._reader.counting(head, refs))
+            )
         where = {digest(ref.ns, ref.id): ref for ref in refs}
         listed = {
             key: where[folder]
@@ -320,7 +224,8 @@ class ObjectBackend:
         }
         writes: dict[Ref, list[Write]] = {ref: [] for ref in refs}
         for key, item in self._bucket.get_many(listed).items():
-            writes[listed[key]].extend(decode_writes(item.data))
+            ref = listed[key]
+            writes[ref].extend(visible(decode_writes(item.data), counted[ref]))
         return frames, {ref: merged((), found) for ref, found in writes.items()}
 
     def _list_writes(self, thread: str, head: Head | None, refs: Collection[Ref]) -> list[Future[Sequence[str]]]:
@@ -377,21 +282,21 @@ class ObjectBackend:
             return False
 
     def drop_thread(self, thread: str) -> None:
-        drop(self._bucket, self._reader, thread)
+        drop(self._bucket, self._reader, self._heads, thread)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for pause_s in pauses(target):
-            done = copy(self._bucket, self._reader, source, target, operation, self._opened, header)
+            done = copy_thread(self._bucket, self._reader, self._heads, source, target, operation, header)
             if done is not None:
                 return done
             time.sleep(pause_s)
         return False
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
-        return headers(self._bucket, self._reader, threads)
+        return self._heads.headers(threads)
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
-        return [rewrap(self._bucket, self._reader, *change) for change in changes]
+        return [self._heads.rewrap(*change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         return self._reader.threads(run_ids)

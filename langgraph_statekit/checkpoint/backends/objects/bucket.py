@@ -29,6 +29,7 @@ class Bucket:
     def __init__(self, driver: Driver, retry_s: float, parallel: int) -> None:
         self._driver = driver
         self._retry_s = retry_s
+        self._parallel = parallel
         self._threads = Threads(parallel)
 
     def get(self, key: str) -> Found | None:
@@ -46,6 +47,13 @@ class Bucket:
 
     def facts(self) -> Sequence[Fact]:
         return self._driver.facts()
+
+    def now_us(self, key: str) -> int:
+        return self._request(self._driver.now_us, key)
+
+    def spare(self) -> Bucket:
+        """Return the same bucket for one more caller; it repeats a failed request at once and no more."""
+        return Bucket(self._driver, 0.0, self._parallel)
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         return self._request(self._driver.sizes, prefix)

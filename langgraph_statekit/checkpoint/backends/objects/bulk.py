@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
+from langgraph_statekit.checkpoint.backends.objects.heads import Heads
 from langgraph_statekit.checkpoint.backends.objects.index import changed, moved, overflow, segment_of, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
@@ -27,6 +28,8 @@ from langgraph_statekit.checkpoint.records import Change, Ref
 _PACK_BYTES: Final = 8 * 1024 * 1024
 _PACK_OBJECTS: Final = 16
 _ORPHAN_S: Final = 3600
+_CLOCKS_DIFFER_US: Final = 10_000_000
+"""By which what two processes take for the time of the service may differ; it is known to a second."""
 
 
 def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: Change, grace_s: float) -> bool:
@@ -40,9 +43,11 @@ def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: 
     index = reader.index(head)
     kept = changed(index.values(), set(change.drop), set(change.drop_frames), change.relink)
     if kept:
-        new, waste = _rewritten(reader, head, index.values(), kept).cleaned(grace_s)
+        gone = {(ref.ns, ref.id) for ref in change.drop}
+        left = replace(head, early={at: names for at, names in head.early.items() if at not in gone})
+        new, waste = _rewritten(reader, left, index.values(), kept).cleaned(grace_s)
     else:
-        new, waste = replace(empty_head(), rev=head.rev + 1), []
+        new, waste = replace(empty_head(), rev=head.rev + 1, lease=head.lease), []
     named = {keys.data(head.epoch, name) for name in (*(reader.named(new) if kept else ()), *waste)}
     # Listed before the change counts, so that nothing is in it that was stored after the change.
     listed = [key for key in listing.result() if key != keys.head]
@@ -111,28 +116,33 @@ def _repacked(
     return names, last, Data(bodies, frames)
 
 
-def drop(bucket: Bucket, reader: Reader, thread: str) -> None:
-    """Remove everything of a thread, its head first."""
+def drop(bucket: Bucket, reader: Reader, heads: Heads, thread: str) -> None:
+    """Remove everything of a thread, its head first; of a young lease the token stays."""
     keys = reader.keys(thread)
-    bucket.delete([keys.head])
+    retired = heads.retire(thread, _CLOCKS_DIFFER_US)
+    if retired is None:
+        bucket.delete([keys.head])
     reader.marks.forget(lambda key: key.startswith(keys.root))
     left = bucket.list(keys.root)
     if not left:
         return
     head, _ = reader.fresh(thread)
-    if head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
+    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early or head.header):
+        left = [key for key in left if key != keys.head]
+    elif head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
         spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
         left = [key for key in left if not key.startswith(spared)]
-    bucket.delete(left)
+    if left:
+        bucket.delete(left)
 
 
-def copy(
+def copy_thread(
     bucket: Bucket,
     reader: Reader,
+    heads: Heads,
     source: str,
     target: str,
     operation: str,
-    opened: Callable[[str], tuple[Head, str]],
     header: bytes,
 ) -> bool | None:
     """Copy a thread under a header; None if source or target changed meanwhile.
@@ -150,7 +160,7 @@ def copy(
         return True
     if mark_of(head.header) != mark_of(header):
         raise rekeyed(source)
-    there, tag = opened(target)
+    there, tag = heads.opened(target)
     if there.alive or not there.epoch:
         return None
     if there.header and is_rekeyed(header, there.header):
@@ -169,7 +179,15 @@ def copy(
     wanted = [key for key, new in writes.items() if new not in present]
     bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
     made = replace(
-        head, epoch=there.epoch, thread=target, rev=there.rev + 1, copied_by=operation, garbage=(), header=header
+        head,
+        epoch=there.epoch,
+        thread=target,
+        rev=there.rev + 1,
+        copied_by=operation,
+        garbage=(),
+        lease=there.lease,
+        header=header,
+        early={**head.early, **{at: head.early.get(at, b"") + names for at, names in there.early.items()}},
     )
     data = encode_head(made)
     done = bucket.swap(to.head, data, tag)

@@ -43,6 +43,10 @@ class Driver(ABC):
         return []
 
     @abstractmethod
+    def now_us(self, key: str) -> int:
+        """Return the time by the clock of the service, in microseconds since 1970; may store an object to learn it."""
+
+    @abstractmethod
     def sizes(self, prefix: str) -> Mapping[str, int]:
         """Return the keys below a folder, and the bytes of each object."""
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from langgraph_statekit.checkpoint.backends.objects.layout import Entry, Head, Segment
+from langgraph_statekit.checkpoint.backends.objects.layout import Entry, Head, Segment, batch_names
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row
 
@@ -79,7 +79,10 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         for latest in sorted(siblings, key=_seq)[-1:]:
             entries.setdefault(latest.row.ref, latest)
     seq = known.row.seq if known else _free(head, row, at)
-    entry = Entry(row._replace(seq=seq, body=b""), name, _patched({**(known.frames if known else {}), **own}, put, put))
+    early = dict(head.early)
+    batches = (known.batches if known else b"") + early.pop((row.ref.ns, row.ref.id), b"")
+    frames_now = _patched({**(known.frames if known else {}), **own}, put, put)
+    entry = Entry(row._replace(seq=seq, body=b""), name, frames_now, batches)
     kept = [_with_frames(other, put) for other in entries.values()] + [entry]
     old = {key for other in deep.values() for key in (*other.row.keys, *other.frames)} | head.overrides.keys()
     return replace(
@@ -89,7 +92,26 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         seq=max(head.seq, seq),
         entries=sorted(kept, key=_seq),
         overrides={**head.overrides, **{key: at for key, at in put.items() if key in old}},
+        early=early,
     )
+
+
+def counting(head: Head, entries: Mapping[Ref, Entry], ref: Ref) -> Collection[bytes]:
+    """Return the names of the batches of a checkpoint's writes that count."""
+    entry = entries.get(ref)
+    return batch_names((entry.batches if entry else b"") + head.early.get((ref.ns, ref.id), b""))
+
+
+def with_batch_of(head: Head, ref: Ref, batch: bytes) -> Head:
+    """Return the head with a batch of writes that counts; the same head if it did already."""
+    known = {entry.row.ref: entry for entry in head.entries}
+    if batch in counting(head, known, ref):
+        return head
+    if ref in known:
+        known[ref] = replace(known[ref], batches=known[ref].batches + batch)
+        return replace(head, entries=list(known.values()))
+    at = (ref.ns, ref.id)
+    return replace(head, early={**head.early, at: head.early.get(at, b"") + batch})
 
 
 def _free(head: Head, row: Row, at: int) -> int:
@@ -145,7 +167,7 @@ def changed(
             parent, via, hidden = relink[row.ref]
             row = row._replace(parent=parent, via=via, hidden=hidden)
         left = {key: name for key, name in entry.frames.items() if key not in drop_frames}
-        kept.append(Entry(row, entry.data, left))
+        kept.append(replace(entry, row=row, frames=left))
     if kept:
         held = set[bytes]().union(*(entry.frames for entry in kept))
         loose = {key: name for key, name in frames.items() if key not in held and key not in drop_frames}
@@ -169,6 +191,7 @@ def moved(entry: Entry, names: Mapping[bytes, bytes]) -> Entry:
         entry.row,
         names.get(entry.data, entry.data),
         {key: names.get(name, name) for key, name in entry.frames.items()},
+        entry.batches,
     )
 
 

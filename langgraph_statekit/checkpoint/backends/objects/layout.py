@@ -2,9 +2,12 @@
 
 A thread is a folder named by a hash of its id: `head`, replaced by compare-and-set only, says what is part of the
 thread; `<epoch>/<name>` are immutable data objects, uploaded before a head names them; `w/<checkpoint>/<task>` holds
-the writes of one task. The epoch is random for each life of a thread, and nothing is uploaded under an epoch that no
-head has announced: so what a late writer uploads to a deleted thread is never seen, and a deletion that runs while the
-next life begins can tell the two apart.
+the writes of one task, in batches. A batch without a name counts at once; one that was saved under a lease has a name,
+and counts when the head, which also holds the lease, has taken the name up.
+
+The epoch is random for each life of a thread, and nothing is uploaded under an epoch that no head has announced: so
+what a late writer uploads to a deleted thread is never seen, and a deletion that runs while the next life begins can
+tell the two apart.
 
 The head lists the newest rows itself. Older ones stand in segments, each part of a data object of a later put.
 """
@@ -14,13 +17,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
 
 import ormsgpack
 
+from langgraph_statekit.checkpoint.claims import Held
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Ref, Row, Write, split
@@ -29,6 +33,7 @@ from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 FORMAT: Final = 1
 _NAME: Final = 16
 _NONE: Final = bytes(_NAME)
+_BATCH: Final = 8
 _PREFIX: Final = re.compile(r"[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199}(/[0-9a-zA-Z_-][0-9a-zA-Z_.-]{0,199})*")
 
 
@@ -80,12 +85,14 @@ def age_s(key: str) -> float:
 class Entry:
     """A row of the index: the row without its body, and the data objects that hold its body and frames.
 
-    `frames` names the object of each stored frame of `row.keys`, and of frames that were put with the row only.
+    `frames` names the object of each stored frame of `row.keys`, and of frames that were put with the row only;
+    `batches` are the names of batches of its writes that count, joined.
     """
 
     row: Row
     data: bytes
     frames: Mapping[bytes, bytes]
+    batches: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,10 @@ class Head:
         segments: The others; of entries of one row the head's counts, then that of the later segment.
         overrides: Frames that were replaced (or, with an empty name, removed) since their rows went to segments.
         garbage: (seconds of the clock, names) of objects that are no longer needed since then.
-        header: Of the data key, see `SaveRow`.
+        lease: The lease, or what its last holder left of it: without a holder after a deletion.
+        early: Batches of writes that count, joined, by (namespace, id) of checkpoints that `entries` did not have then.
+        header: Of the data key, see `SaveRow`. It is there before writes that are sealed with it, and their names tell
+            it: so what a late writer seals for an earlier life of the thread is never seen.
     """
 
     epoch: str
@@ -126,6 +136,8 @@ class Head:
     segments: Sequence[Segment] = ()
     overrides: Mapping[bytes, bytes] = field(default_factory=dict)
     garbage: Sequence[tuple[int, bytes]] = ()
+    lease: Held | None = None
+    early: Mapping[tuple[str, str], bytes] = field(default_factory=dict)
     header: bytes = b""
 
     @property
@@ -171,13 +183,15 @@ def encode_head(head: Head) -> bytes:
         [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id) for s in head.segments],
         list(head.overrides.items()),
         head.garbage,
+        None if head.lease is None else tuple(head.lease),
+        [(*ref, batches) for ref, batches in head.early.items()],
         *([head.header] if head.header else []),
     )
 
 
 def decode_head(data: bytes) -> Head:
     """Unpack a head."""
-    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, *more = _unpacked(data)
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, lease, early, *more = _unpacked(data)
     return Head(
         epoch,
         thread,
@@ -188,6 +202,8 @@ def decode_head(data: bytes) -> Head:
         [Segment(*item) for item in segments],
         dict(overrides),
         [(at, names) for at, names in garbage],
+        None if lease is None else Held(*lease),
+        {(ns, id): batches for ns, id, batches in early},
         *more,
     )
 
@@ -214,14 +230,51 @@ def decode_segment(thread: str, data: bytes) -> list[Entry]:
     return [_entry(thread, item) for item in ormsgpack.unpackb(data)]
 
 
-def encode_writes(ref: Ref, writes: Iterable[Write]) -> bytes:
+Batch = tuple[bytes, Sequence[Write]]
+"""Writes that became visible together, and their name; empty if they count at once."""
+
+
+def new_batch() -> bytes:
+    """Return a name for a batch."""
+    return os.urandom(_BATCH)
+
+
+def encode_writes(ref: Ref, batches: Iterable[Batch]) -> bytes:
     """Pack the writes of one task."""
-    return _packed(ref.ns, ref.id, [(w.task, w.idx, w.channel, w.path, w.data) for w in writes])
+    packed = [(name, [(w.task, w.idx, w.channel, w.path, w.data) for w in writes]) for name, writes in batches]
+    return _packed(ref.ns, ref.id, packed)
 
 
-def decode_writes(data: bytes) -> list[Write]:
+def decode_writes(data: bytes) -> list[Batch]:
     """Unpack the writes of one task."""
-    return [Write(*item) for item in _unpacked(data)[2]]
+    return [(name, [Write(*item) for item in writes]) for name, writes in _unpacked(data)[2]]
+
+
+def with_batch(batches: Sequence[Batch], name: bytes, writes: Sequence[Write]) -> list[Batch]:
+    """Return a task's batches with one more, or with the last one enlarged if both have no name."""
+    if batches and not name and not batches[-1][0]:
+        return [*batches[:-1], (name, merged(batches[-1][1], writes))]
+    return [*batches, (name, writes)]
+
+
+def visible(batches: Iterable[Batch], counting: Collection[bytes]) -> list[Write]:
+    """Return the writes of the batches that count."""
+    found: list[Write] = []
+    for name, writes in batches:
+        if not name or name in counting:
+            found = merged(found, writes)
+    return found
+
+
+def own(head: Head, keys: Iterable[str]) -> list[str]:
+    """Return the keys of those writes that belong to this life of a thread, in the order in which they count."""
+    marks = ("", mark_of(head.header))
+    return [key for key in sorted(keys) if key.rpartition("/")[2].partition("-")[2] in marks]
+
+
+def batch_names(joined: bytes) -> tuple[bytes, ...]:
+    """Return the names of batches one by one."""
+    return split(joined, _BATCH)
 
 
 def merged(stored: Iterable[Write], writes: Iterable[Write]) -> list[Write]:
@@ -249,16 +302,17 @@ def _plain(entry: Entry) -> tuple[Any, ...]:
         entry.data,
         b"".join(frames.get(key, _NONE) for key in keys),
         b"".join(key + name for key, name in frames.items() if key not in keys),
+        entry.batches,
     )
 
 
 def _entry(thread: str, plain: Sequence[Any]) -> Entry:
-    ns, id, parent, via, seq, run_id, hidden, keys, deltas, data, names, others = plain
+    ns, id, parent, via, seq, run_id, hidden, keys, deltas, data, names, others, batches = plain
     own = split(keys, _NAME)
     frames = {key: name for key, name in zip(own, split(names, _NAME), strict=True) if name != _NONE}
     frames.update((pair[:_NAME], pair[_NAME:]) for pair in split(others, 2 * _NAME))
     row = Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden)
-    return Entry(row, data, frames)
+    return Entry(row, data, frames, batches)
 
 
 def _packed(*parts: object) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 _PAGE_KEYS: Final = 1000
+_CLOCK_US: Final = 60_000_000
 _PART_BYTES: Final = 32 * 1024 * 1024
 _REFUSED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _WRONG: Final = (
@@ -50,10 +52,10 @@ _ACCESS: Final[Mapping[type[Any], tuple[str, str, str]]] = {
         "bucket skip_signature=true; on EC2 metadata_endpoint=http://169.254.169.254",
     ),
     stores.GCSStore: (
-        "service_account|application_credentials|token|skip_signature|metadata_",
+        "service_account|application_credentials|token|metadata_",  # skip_signature is for reads only
         "GOOGLE_|SERVICE_ACCOUNT|GCE_",
-        "set GOOGLE_SERVICE_ACCOUNT or pass service_account=; for a public bucket skip_signature=true; on Google Cloud "
-        "set GCE_METADATA_HOST=metadata.google.internal",
+        "set GOOGLE_SERVICE_ACCOUNT or pass service_account= or bearer_token=; on Google Cloud set "
+        "GCE_METADATA_HOST=metadata.google.internal",
     ),
     stores.AzureStore: (
         "account_key|access_key|master_key|sas|token|client_secret|msi_|identity_endpoint|cli$|emulator|skip_signature"
@@ -116,6 +118,7 @@ class ObstoreDriver(Driver):
             if remedy := missing_access(type(store), getattr(store, "config", {}), {**found, **os.environ}):
                 raise Misuse(f"{self.name} has no credentials: {remedy}")
         self._store = store
+        self._clock = (-_CLOCK_US, 0)
         self._pid = os.getpid()
 
     def final_error(self, error: Exception) -> Misuse | None:
@@ -160,6 +163,18 @@ class ObstoreDriver(Driver):
     def facts(self) -> Sequence[Fact]:
         told = "an acknowledged save survives what the service promises; versions and copies are set at the service"
         return [Fact("service", self.name, meaning=told)]
+
+    def now_us(self, key: str) -> int:
+        """Return the time by which the service dates an object; exact to a second, as HTTP dates are.
+
+        Two requests at most once a minute; between them the monotonic clock counts.
+        """
+        asked_us, told_us = self._clock
+        if time.monotonic_ns() // 1000 - asked_us > _CLOCK_US:
+            self._call(obstore.put, self._store, key, b"clock")
+            told_us = int(self._call(obstore.head, self._store, key)["last_modified"].timestamp() * 1e6)
+            self._clock = asked_us, told_us = time.monotonic_ns() // 1000, told_us
+        return told_us + time.monotonic_ns() // 1000 - asked_us
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
         items = self._call(lambda: obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect())
@@ -217,6 +232,8 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
     options: ClientConfig = {"timeout": "60s", "connect_timeout": "5s"}
     if str(config.get("endpoint", "")).startswith("http://"):
         options["allow_http"] = True
+    if scheme == "gs" and "endpoint" in config:
+        config["base_url"] = config.pop("endpoint")  # its name there
     options.update(config.pop("client_options", {}))
     retries: RetryConfig = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
     try:

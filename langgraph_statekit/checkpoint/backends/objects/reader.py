@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
-from langgraph_statekit.checkpoint.backends.objects.index import overridden, uses
+from langgraph_statekit.checkpoint.backends.objects.index import counting, overridden, spans, uses
 from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
@@ -34,6 +36,7 @@ _ENTRY_BYTES: Final = 200
 _DATA_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 8
 _PAGE_THREADS: Final = 100
+_LOCKS: Final = 128
 
 
 class Gone(Exception):
@@ -46,9 +49,21 @@ class Reader:
     def __init__(self, bucket: Bucket, root: str) -> None:
         self.root = root
         self.marks = Cache[str, Any](_HEADS_BYTES, _HEADS_BYTES // 8)
+        self.clock = f"{root.removesuffix('t')}clock"
         self._bucket = bucket
+        self._turns = [threading.Lock() for _ in range(_LOCKS)]
         self._data = Cache[str, Data](_DATA_BYTES, _DATA_BYTES // 8)
         self._decoded = Cache[str, tuple[Head, str]](_DECODED_BYTES, _DECODED_BYTES // 8)
+
+    def beside(self, bucket: Bucket) -> Reader:
+        """Return a reader through another bucket that shares what was read."""
+        made = copy.copy(self)
+        made._bucket = bucket
+        return made
+
+    def turn(self, thread: str) -> threading.Lock:
+        """Return what lets one writer of this process at a time replace the head: it knows the one before."""
+        return self._turns[hash(thread) % _LOCKS]
 
     def keys(self, thread: str) -> Keys:
         """Return where a thread's objects are."""
@@ -159,6 +174,13 @@ class Reader:
             page = [head.thread for head in heads if _may_have(head, run_ids)]
             if page:
                 yield page
+
+    def counting(self, head: Head, refs: Collection[Ref]) -> Mapping[Ref, Collection[bytes]]:
+        """Return the names of the batches of writes that count, by checkpoint."""
+        entries = inline(head)
+        if any(ref not in entries and spans(head, ref.id) for ref in refs):
+            entries = self.index(head)
+        return {ref: counting(head, entries, ref) for ref in refs}
 
     def usage(self, thread: str) -> Usage:
         """Return what a thread takes up, with objects that are no longer needed."""

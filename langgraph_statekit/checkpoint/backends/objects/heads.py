@@ -1,0 +1,144 @@
+"""How a thread's head changes. It holds the lease, so a token is compared where a save becomes visible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
+from langgraph_statekit.checkpoint.backends.objects.index import counting, with_batch_of
+from langgraph_statekit.checkpoint.backends.objects.layout import Head, decode_head, empty_head, encode_head
+from langgraph_statekit.checkpoint.backends.objects.reader import Reader, inline
+from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, is_late, is_rekeyed
+from langgraph_statekit.checkpoint.records import Save, SaveWrites
+
+
+class Heads:
+    """Changes heads by compare-and-set."""
+
+    def __init__(self, bucket: Bucket, reader: Reader) -> None:
+        self._bucket = bucket
+        self._reader = reader
+
+    def opened(self, thread: str) -> tuple[Head, str]:
+        """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
+        known = self._reader.known(thread)
+        if known is not None and known[0].epoch:
+            return known
+        head = empty_head()
+        data = encode_head(head)
+        tag = self._bucket.swap(self._reader.keys(thread).head, data, ABSENT)
+        if tag is None:
+            return self._reader.fresh(thread)
+        self._reader.remember(thread, data, tag)
+        return head, tag
+
+    def edit(self, thread: str, change: Callable[[Head], Head | None]) -> Head:
+        """Replace a head by what `change` makes of it, and return it; None leaves it as it is."""
+        for pause_s in pauses(thread):
+            with self._reader.turn(thread):
+                known = self._reader.known(thread)
+                new = None if known is None else change(known[0])
+                if known is None or new is None:  # what is known here may be out of date
+                    known = self._reader.fresh(thread)
+                    new = change(known[0])
+                if new is None:
+                    return known[0]
+                data = encode_head(new)
+                done = self._bucket.swap(self._reader.keys(thread).head, data, known[1])
+                if done is not None:
+                    self._reader.remember(thread, data, done, new)
+                    return new
+                self._reader.fresh(thread)
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
+
+    def claim(self, claim: Claim) -> Held | None:
+        """Decide a claim, and return the thread's lease."""
+
+        def change(head: Head) -> Head | None:
+            if claim.token is not None and (head.lease is None or head.lease.token != claim.token):
+                return None  # without asking for the time
+            granted = decide(claim, head.lease, self._bucket.now_us(self._reader.clock))
+            if granted is not None and claim.ttl_us == 0:
+                granted = granted._replace(until_us=0)  # free for all clocks
+            return None if granted is None else replace(head if head.epoch else empty_head(), lease=granted)
+
+        lease = self.edit(claim.thread, change).lease
+        return lease if lease is not None and lease.holder else None
+
+    def is_late(self, save: Save) -> bool:
+        """Say whether a save's token is not that of the thread's lease."""
+        if save.token is None:
+            return False
+        known = self._reader.known(save.thread)
+        if known is not None and not is_late(save.token, known[0].lease):
+            return False  # the head that it goes on from is compared when it is replaced
+        return is_late(save.token, self._reader.fresh(save.thread)[0].lease)
+
+    def keep_header(self, save: SaveWrites) -> bool:
+        """Give a thread the header with which writes are sealed; False if they are not sealed with its key."""
+        thread, header = save.thread, save.header
+        known = self._reader.known(thread)
+        held = b"" if known is None else known[0].header
+        if not header:  # it is enough that who has read an encrypted thread is refused
+            return not (held and self._reader.fresh(thread)[0].header)
+        if held and not is_rekeyed(header, held):
+            return True
+
+        def change(head: Head) -> Head | None:
+            if head.header or is_rekeyed(header, head.header):
+                return None
+            return replace(head if head.epoch else empty_head(), thread=thread, header=header)
+
+        return not is_rekeyed(header, self.edit(thread, change).header)
+
+    def headers(self, threads: Sequence[str]) -> dict[str, bytes]:
+        """Return the headers of those threads that have one."""
+        at = {self._reader.keys(thread).head: thread for thread in threads}
+        found = {at[key]: decode_head(item.data).header for key, item in self._bucket.get_many(at).items()}
+        return {thread: header for thread, header in found.items() if header}
+
+    def rewrap(self, thread: str, before: bytes, header: bytes) -> bool:
+        """Replace a header if it is still the given one."""
+
+        def change(head: Head) -> Head | None:
+            return replace(head, header=header) if head.header == before else None
+
+        return self.edit(thread, change).header == header
+
+    def count(self, thread: str, batches: Sequence[tuple[SaveWrites, bytes]]) -> Sequence[bool]:
+        """Make batches of writes count in one step, and say for each whether it does; if not, its token was late."""
+
+        def change(head: Head) -> Head | None:
+            new = head
+            for save, batch in batches:
+                if not is_late(save.token, head.lease):
+                    new = with_batch_of(new, save.ref, batch)
+            return None if new is head else new
+
+        head = self.edit(thread, change)
+        entries = inline(head)
+        return [batch in counting(head, entries, save.ref) for save, batch in batches]
+
+    def retire(self, thread: str, sure_us: int) -> Head | None:
+        """Take a leased thread's rows and its lease away; None if it has no lease.
+
+        The head that it leaves keeps the token, for claims by clocks that differ. One whose token is older than
+        `sure_us` need not stay.
+        """
+
+        def change(head: Head) -> Head | None:
+            if head.lease is None:
+                return None
+            return replace(empty_head(), lease=Held("", "", head.lease.token + 1, 0))
+
+        head = self.edit(thread, change)
+        if head.lease is None:
+            return None
+        if head.lease.token < self._bucket.now_us(self._reader.clock) - sure_us:
+            self._bucket.delete([self._reader.keys(thread).head])
+        return head
