@@ -15,6 +15,7 @@ LAYERS = [
     {"extras", "thread_ids", "checkpoint.options", "checkpoint.claims", "checkpoint.tenants"},
     {
         "checkpoint.cache",
+        "checkpoint.lines",
         "checkpoint.order",
         "checkpoint.repeating",
         "checkpoint.splice",

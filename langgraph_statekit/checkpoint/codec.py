@@ -92,11 +92,17 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=8).digest()
 
 
+@lru_cache(4096)
+def _folded(key: str) -> str:
+    return key.lower().replace("-", "_")
+
+
 def channel_key(ns: str, channel: str) -> bytes:
     """Return the 8 bytes that name a channel of a namespace (as storage text) in frame keys."""
     return _digest(f"{ns}\0{to_text(channel)}")
 
 
+@lru_cache(16384, typed=True)
 def frame_key(ns: str, channel: str, version: str | int | float) -> bytes:
     """Return the 16-byte key of one version of a channel; equal numbers are one version, as in a dict."""
     if isinstance(version, float) and version.is_integer():
@@ -342,7 +348,7 @@ class Codec:
         return merged
 
     def _secret(self, key: object) -> bool:
-        return str(key).lower().replace("-", "_") in self.secret_keys
+        return _folded(str(key)) in self.secret_keys
 
     def pack_body(self, checkpoint: Any, metadata: Any, more: Sequence[bytes] = ()) -> bytes:
         """Return the body of a row: a checkpoint without values, metadata, and parts that no reader needs."""

@@ -14,7 +14,6 @@ growing value near linear, where a fixed interval would make them quadratic.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -225,20 +224,21 @@ def with_bases(frames: Mapping[bytes, Frame], keys: Iterable[bytes]) -> set[byte
     return found
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.compressor = zstd.ZstdCompressor(_LEVEL)
-
-
-_LOCAL: Final = _Local()
-"""Each thread's compressor; a new one for every value would cost more than the compression of a small one."""
+_SPARE: Final[list[zstd.ZstdCompressor]] = []
+"""Compressors that nobody uses now; a new one costs more than the compression of a small value, and each run of
+LangGraph saves from new threads."""
 
 
 def _pack(plain: bytes, context: bytes) -> tuple[int, bytes]:
     """Flags and body: compressed where that makes it smaller."""
     if len(plain) >= _COMPRESS_FROM_BYTES:
         if len(context) < 8:
-            packed = _LOCAL.compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+            try:
+                compressor = _SPARE.pop()
+            except IndexError:
+                compressor = zstd.ZstdCompressor(_LEVEL)
+            packed = compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+            _SPARE.append(compressor)
         else:
             packed = zstd.compress(plain, _LEVEL, zstd_dict=_prefix(context))
         if len(packed) < len(plain):

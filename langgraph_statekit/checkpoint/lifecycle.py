@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
+from langgraph_statekit.checkpoint.lines import Lines
 from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save, store_of
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
@@ -78,7 +79,9 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
             raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
         hook = Hooks(hooks) if hooks else None
-        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save)
+        open_line = None if hook else getattr(backend, "line", None)
+        self._lines: Lines[Save, bool | Exception] | None = open_line and Lines(open_line)
+        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save, lines=self._lines)
 
         def engine(runtime: Runtime) -> Engine:
             if hook:
@@ -211,6 +214,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
     def close(self) -> None:
         """Give back leases, and the connections that the saver opened; it opens new ones if it is used again."""
         self._keeper.close()  # raises nothing
+        if self._lines is not None:
+            self._lines.close()
         self._threads.close()
         self.backend.close()
 

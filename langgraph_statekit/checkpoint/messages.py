@@ -11,7 +11,9 @@ as they are. `dump` gives all others to the general serializer, `load` calls the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import ormsgpack
@@ -28,6 +30,7 @@ _VERSION: Final = 1
 _LIST: Final = bytes((_VERSION, 0))
 _ONE: Final = bytes((_VERSION, 1))
 _OTHER: Final = 0
+_MANY_BYTES: Final = 8192
 
 # Exact types only: what becomes of a subclass is for pydantic and the general serializer to say.
 _PLAIN: Final = (
@@ -89,10 +92,11 @@ def load(data: bytes, decode: Callable[[bytes], Any]) -> Any:
         return _decoded(part if code == _OTHER else None, decode)
 
     try:
-        body = ormsgpack.unpackb(memoryview(data)[2:], ext_hook=other) if head in (_LIST, _ONE) else None
-        if type(body) is not list:
-            raise _Malformed("beginning")  # noqa: TRY301
-        return _messages(body, decode) if head == _LIST else _messages([body], decode)[0]
+        with _without_collector(len(data)):
+            body = ormsgpack.unpackb(memoryview(data)[2:], ext_hook=other) if head in (_LIST, _ONE) else None
+            if type(body) is not list:
+                raise _Malformed("beginning")  # noqa: TRY301
+            return _messages(body, decode) if head == _LIST else _messages([body], decode)[0]
     except (_Malformed, ormsgpack.MsgpackDecodeError) as error:
         raise Corrupt(f"{len(data)} bytes of stored messages are damaged ({error}); restore a copy") from error
 
@@ -132,6 +136,23 @@ def _packed(rows: Any, encode: Callable[[Any], bytes]) -> bytes | None:
 
 def _nothing(value: Any) -> None:
     return None
+
+
+@contextmanager
+def _without_collector(size_bytes: int) -> Iterator[None]:
+    """Build many objects without having the garbage collector look at them again and again meanwhile.
+
+    All of them are new and none is garbage. The collector is off for a millisecond or so, for all threads; a program
+    that has switched it off finds it so.
+    """
+    if size_bytes < _MANY_BYTES or not gc.isenabled():
+        yield
+        return
+    try:
+        gc.disable()
+        yield
+    finally:
+        gc.enable()
 
 
 def _messages(rows: Sequence[Any], decode: Callable[[bytes], Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from contextvars import copy_context
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.lines import Lines, Sender
 from langgraph_statekit.checkpoint.repeating import on_retry
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
@@ -58,11 +59,18 @@ class Batcher(Generic[S, R]):
     Args:
         call: Takes a batch and returns for each item its result or its error; it may raise for all of them.
         most: Items of one batch at most.
+        lines: Makes the calls of an event loop where it can.
     """
 
-    def __init__(self, call: Callable[[Sequence[S]], Sequence[R | Exception]], most: int = 128) -> None:
+    def __init__(
+        self,
+        call: Callable[[Sequence[S]], Sequence[R | Exception]],
+        most: int = 128,
+        lines: Lines[S, R | Exception] | None = None,
+    ) -> None:
         self._call = call
         self._most = most
+        self.lines = lines
         self.renew()
         renew_in_child(self)
 
@@ -101,34 +109,46 @@ class Batcher(Generic[S, R]):
             self._leaders.add(successor)
             return successor
 
-    def drain(self, leader: object) -> None:
-        """Run batches until none is waiting."""
-        while self.drain_once(leader):
-            pass
+    def take(self) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
+        """Return the next batch."""
+        with self._lock:
+            taken, self._queue = self._queue[: self._most], self._queue[self._most :]
+            return [(item, future) for item, future in taken if not future.cancelled()]
 
-    def drain_once(self, leader: object) -> bool:
+    def more(self, leader: object) -> bool:
+        """Say whether something waits and the leader must go on; if not, it leads no more."""
+        with self._lock:
+            more = bool(self._queue)
+            if not more:
+                self._leaders.discard(leader)
+            return more
+
+    def drain(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> None:
+        """Run batches, this one first if given, until none is waiting."""
+        while self.drain_once(leader, batch):
+            batch = None
+
+    def drain_once(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> bool:
         """Run one batch; True says that more is waiting and the leader must go on."""
-        batch: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
         results: Sequence[R | Exception] | None = None
         try:
-            with self._lock:
-                taken, self._queue = self._queue[: self._most], self._queue[self._most :]
-                batch = [(item, future) for item, future in taken if not future.cancelled()]
+            batch = self.take() if batch is None else batch
             if batch:
                 results = self._call([item for item, _ in batch])
         except Exception as error:
-            results = [error] * len(batch)
+            results = [error] * len(batch or ())
         finally:
             interrupted = Unavailable("the saver was interrupted; save again")
-            _hand_out([future for _, future in batch], results or [interrupted] * len(batch))
-            with self._lock:
-                more = bool(self._queue)
-                if not more:
-                    self._leaders.discard(leader)
+            _hand_out([future for _, future in batch or ()], results or [interrupted] * len(batch or ()))
+            more = self.more(leader)
         return more
 
 
-def _hand_out(futures: Sequence[Future[R] | asyncio.Future[R]], results: Sequence[R | Exception]) -> None:
+def _hand_out(
+    futures: Sequence[Future[R] | asyncio.Future[R]],
+    results: Sequence[R | Exception],
+    here: asyncio.AbstractEventLoop | None = None,
+) -> None:
     # Waking a loop costs a system call, so each is woken once.
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | Exception]]] = {}
     for future, result in zip(futures, results, strict=True):
@@ -136,6 +156,7 @@ def _hand_out(futures: Sequence[Future[R] | asyncio.Future[R]], results: Sequenc
             loops.setdefault(future.get_loop(), []).append((future, result))
         else:
             _settle([(future, result)])
+    _settle(loops.pop(here, ()) if here is not None else ())
     for loop, settled in loops.items():
         with suppress(RuntimeError):  # the loop has ended, and its tasks with it
             loop.call_soon_threadsafe(_settle, settled)
@@ -321,10 +342,28 @@ class Threads:
     def _lead(self, batcher: Batcher[S, R], future: asyncio.Future[R], lanes: int) -> None:
         if future.done():
             return
+        sender = None if batcher.lines is None else batcher.lines.idle(future.get_loop(), self.start)
         if batcher.lead(future, lanes):
-            self.start(batcher.drain, future)
+            self._send(batcher, future, sender)
         elif lanes < LANES:
             future.get_loop().call_later(HOLD_S, self._lead, batcher, future, LANES)
+
+    def _send(self, batcher: Batcher[S, R], leader: asyncio.Future[R], sender: Sender[S, R | Exception] | None) -> None:
+        if sender is None:
+            self.start(batcher.drain, leader)
+        elif batch := batcher.take():
+
+            def done(results: Sequence[R | Exception] | None) -> None:
+                if results is None:
+                    self.start(batcher.drain, leader, batch)
+                    return
+                _hand_out([future for _, future in batch], results, leader.get_loop())
+                if batcher.more(leader):
+                    self._send(batcher, leader, sender)
+
+            sender.begin([item for item, _ in batch], done)
+        elif batcher.more(leader):
+            self._send(batcher, leader, sender)
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""

@@ -205,7 +205,7 @@ def test_threads_and_tasks_wait_for_the_few_connections(server: Server, client: 
         found = saver.get_tuple(config())
         assert found is not None
         assert sorted(value for _, _, value in found.pending_writes or []) == list(range(100))
-        assert len(client.client_list()) <= 5
+        assert len(client.client_list()) <= 6  # with the loop's own, and this client
 
 
 def test_the_log_of_a_fan_out_grows_in_proportion(backend: RedisBackend, client: redis.Redis) -> None:

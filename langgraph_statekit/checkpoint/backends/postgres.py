@@ -33,7 +33,14 @@ from langgraph_statekit.checkpoint.backends.postgres_format import (
     size_bytes,
     writes_calls,
 )
-from langgraph_statekit.checkpoint.backends.postgres_schema import migrate, migrations, schema_of, statement, version
+from langgraph_statekit.checkpoint.backends.postgres_schema import (
+    migrate,
+    migrations,
+    schema_of,
+    statement,
+    version,
+    warmed,
+)
 from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -125,7 +132,7 @@ class PostgresBackend:
         return self._use(lambda cursor: cursor.execute(statement, args, binary=True).fetchall())
 
     def setup(self) -> None:
-        done, latest = self._version(), max(migrations())
+        done, latest = self._use(lambda cursor: warmed(cursor, self._schema)), max(migrations())
         if done > latest:
             raise SchemaTooNew(
                 f"the PostgreSQL schema {self._schema!r} has version {done}, this release knows up to {latest}:"

@@ -7,9 +7,8 @@ buckets, so that the index of a bucket's threads shares their slot of a cluster.
 from __future__ import annotations
 
 import threading
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from hashlib import blake2b, sha1
+from hashlib import sha1
 from importlib.resources import files
 from os import urandom
 from typing import Any, Final, Self, TypeVar
@@ -22,18 +21,26 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
     close,
+    exchange,
+    is_own,
     lender,
+    lone_connection,
     opener,
     require_bytes,
 )
 from langgraph_statekit.checkpoint.backends.redis_errors import DRIVER, TRANSIENT, explained
 from langgraph_statekit.checkpoint.backends.redis_format import (
+    BUCKETS,
+    REKEYED,
     Argument,
+    address_of,
     claim_arguments,
+    encoded,
     links_of,
     member_of,
     optional,
     save_arguments,
+    saved,
     unpack_frames,
     unpack_lease,
     unpack_outline,
@@ -41,7 +48,8 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_rows,
     unpack_writes,
 )
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, rekeyed
+from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
+from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
@@ -63,12 +71,9 @@ from langgraph_statekit.errors import Misuse
 
 T = TypeVar("T")
 
-BUCKETS: Final = 1024
 _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
 _SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in ("redis.lua", "redis_change.lua"))
-_FENCED: Final = 2
-_REKEYED: Final = 3
 _SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -140,8 +145,20 @@ class RedisBackend:
         return redis_facts.usage(sizes, meta)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        replies = self._eval_all([(self._keys(save.thread), save_arguments(save)) for save in saves])
-        return [_saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
+        replies = self._eval_all([self._call(save) for save in saves])
+        return [saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
+
+    def _call(self, save: Save) -> tuple[Sequence[bytes], Sequence[Argument]]:
+        return self._keys(save.thread), save_arguments(save)
+
+    def line(self) -> RedisLine[Save] | None:
+        """Return a connection for saves from an event loop's own thread; None if the client is not our own."""
+
+        def command(save: Save) -> tuple[Argument, ...]:
+            return _evalsha(*self._call(save))
+
+        conn = lone_connection(self._connected()) if self._open is not None else None
+        return None if conn is None else RedisLine(conn, command, saved, conn.socket_timeout or 10.0)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
@@ -199,7 +216,7 @@ class RedisBackend:
         else:
             keys = [*self._keys(target), *self._keys(source)[:5]]
             done = self._eval(keys, "copy", operation, target, header)
-        if done == _REKEYED:
+        if done == REKEYED:
             raise rekeyed(source)
         return bool(done)
 
@@ -234,14 +251,14 @@ class RedisBackend:
         return [thread for thread, found in zip(threads, counts, strict=True) if any(found)]
 
     def _apart(self, source: str, target: str) -> bool:
-        buckets = {_address(source)[0], _address(target)[0]}
+        buckets = {address_of(source)[0], address_of(target)[0]}
         return len(buckets) > 1 and self._ask(lambda client: isinstance(client, RedisCluster))
 
     def _index(self, bucket: int) -> bytes:
         return f"{self._prefix}:{{{bucket}}}:i".encode()
 
     def _keys(self, thread: str) -> list[bytes]:
-        bucket, name = _address(thread)
+        bucket, name = address_of(thread)
         keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
         return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
 
@@ -249,7 +266,7 @@ class RedisBackend:
         return self._eval(self._keys(thread), verb, *args)
 
     def _eval(self, keys: Sequence[bytes], *args: Argument) -> Any:
-        plain = _encoded(args)
+        plain = encoded(args)
 
         def call(client: Client) -> Any:
             try:
@@ -262,9 +279,7 @@ class RedisBackend:
     def _eval_all(self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]) -> list[Any]:
         """Return the reply or the error of each call."""
         replies: list[Any] = [failures.NoScriptError()] * len(calls)
-        commands: list[tuple[Argument, ...]] = [
-            ("EVALSHA", _SHA, len(keys), *keys, *_encoded(args)) for keys, args in calls
-        ]
+        commands = [_evalsha(keys, args) for keys, args in calls]
         left = list(range(len(calls)))
         while left:
             for at, reply in zip(left, self._pipeline([commands[at] for at in left], errors=True), strict=True):
@@ -278,6 +293,8 @@ class RedisBackend:
         """Return the replies; with `errors` an error of the server stands in its place, else the first is raised."""
 
         def call(client: Client) -> list[Any]:
+            if errors and is_own(client):
+                return [self._reply(each) for each in exchange(client, commands)]
             with client.pipeline(transaction=False) as pipe:
                 for command in commands:
                     pipe.execute_command(*command)
@@ -314,21 +331,8 @@ class RedisBackend:
             return self._client
 
 
-def _saved(save: Save, reply: Any) -> bool | Exception:
-    if isinstance(reply, Exception):
-        return reply
-    if reply == _REKEYED:
-        return rekeyed(save.thread)
-    return fenced(save) if reply == _FENCED else reply == 1
-
-
-def _encoded(args: Sequence[Argument]) -> list[bytes | int]:
-    return [arg.encode() if isinstance(arg, str) else arg for arg in args]
-
-
-def _address(thread: str) -> tuple[int, str]:
-    digest = blake2b(thread.encode(), digest_size=16).digest()
-    return int.from_bytes(digest[:2], "big") % BUCKETS, urlsafe_b64encode(digest).rstrip(b"=").decode()
+def _evalsha(keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
+    return ("EVALSHA", _SHA, len(keys), *keys, *encoded(args))
 
 
 class RedisSaver(StatekitSaver):
@@ -383,8 +387,8 @@ class RedisSaver(StatekitSaver):
             url: `redis://`, `rediss://`, `unix://`, `redis+cluster://host:port`, or
                 `redis+sentinel://host:port[,host:port]/service[/db]`; `rediss+...` for TLS. Options may stand in its
                 query; what is none goes to redis-py.
-            max_connections: At most so many connections (to each node of a cluster); callers wait for one, as long as
-                both timeouts together.
+            max_connections: At most so many connections (to each node of a cluster), and with `redis://` one more for
+                each event loop that saves often; callers wait for one, as long as both timeouts together.
             connect_timeout_s: Seconds to open a connection.
             socket_timeout_s: Seconds to wait for a reply.
             options: As in the class.

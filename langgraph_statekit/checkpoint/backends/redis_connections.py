@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 import re
+import socket
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from time import monotonic
+from typing import Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 import redis
 from redis import asyncio as aredis
+from redis import exceptions as failures
 from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelPool
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
@@ -36,6 +40,47 @@ _SETTINGS: Final = (
     *("socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_read_size"),
 )
 _SENTINEL_PORT: Final = 26379
+_FRESH_S: Final = 1.0
+
+
+class _Blocking:
+    """A connection whose timeout the kernel keeps.
+
+    A socket with a timeout of Python's asks before each call whether it would block: two system calls, and twice the
+    interpreter given up, where one does. For the same reason a connection used a moment ago is not asked whether
+    it still stands; a call that finds it closed is repeated.
+    """
+
+    _used_s = 0.0
+
+    def _connect(self) -> socket.socket:
+        sock: socket.socket = super()._connect()  # type: ignore[misc]
+        timeout_s = sock.gettimeout()
+        if timeout_s:
+            limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+            sock.settimeout(None)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        return sock
+
+    def can_read(self, timeout: float = 0) -> bool:
+        if monotonic() - self._used_s < _FRESH_S:
+            return False
+        return bool(super().can_read(timeout))  # type: ignore[misc]
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            reply = super().read_response(*args, **options)  # type: ignore[misc]
+        except failures.ConnectionError as error:
+            if isinstance(error.__context__, BlockingIOError):
+                raise failures.TimeoutError("Timeout reading from socket") from error
+            raise
+        self._used_s = monotonic()
+        return reply
+
+
+class _BlockingConnection(_Blocking, redis.Connection):
+    pass
 
 
 class _SentinelPool(SentinelConnectionPool, redis.BlockingConnectionPool):
@@ -58,6 +103,38 @@ def close(client: Client) -> None:
     client.close()
     if isinstance(client, redis.Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
         client.connection_pool.sentinel_manager.close()
+
+
+def is_own(client: Client) -> TypeGuard[redis.Redis]:
+    """Whether the client's connections are plain ones that were opened here."""
+    return isinstance(client, redis.Redis) and client.connection_pool.connection_class is _BlockingConnection
+
+
+def lone_connection(client: Client) -> redis.Connection | None:
+    """Return a connection like those of the client's pool, not opened yet; None if the client is not our own."""
+    make: Callable[..., redis.Connection] = _BlockingConnection
+    return make(**client.connection_pool.connection_kwargs) if is_own(client) else None
+
+
+def exchange(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the reply or the error of each command, all sent at once: a pipeline at half the cost, for own clients."""
+    pool = client.connection_pool
+    conn = pool.get_connection()
+    try:
+        conn.send_packed_command(conn.pack_commands(commands))
+        return [_reply(conn) for _ in commands]
+    except BaseException:
+        conn.disconnect()
+        raise
+    finally:
+        pool.release(conn)
+
+
+def _reply(conn: redis.Connection) -> Any:
+    try:
+        return conn.read_response()
+    except failures.ResponseError as error:
+        return error
 
 
 def opener(
@@ -91,6 +168,8 @@ def _opener(url: str, options: dict[str, Any]) -> Callable[[], Client]:
             raise ValueError(f"a cluster has no numbered databases, leave the number {db} away")
         return lambda: _cluster(plain, [], options)
     pool = redis.BlockingConnectionPool
+    if not tls and urlsplit(plain).scheme == "redis":
+        options = {**options, "connection_class": _BlockingConnection}
     return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from hashlib import blake2b
 from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Any, Final
 
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
@@ -24,6 +26,9 @@ from langgraph_statekit.checkpoint.records import (
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
 FORMAT: Final = 1
+BUCKETS: Final = 1024
+REKEYED: Final = 3
+_FENCED: Final = 2
 Argument = str | bytes | int
 _FORMAT_BYTE: Final = bytes((FORMAT,))
 _ROW: Final = Struct(">BBII")
@@ -180,6 +185,26 @@ def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
         except (StructError, ValueError) as error:
             raise Corrupt(f"stored writes of {len(blob)} bytes cannot be read: {error}") from error
     return writes
+
+
+def saved(save: Save, reply: Any) -> bool | Exception:
+    """Return how a save went."""
+    if isinstance(reply, Exception):
+        return reply
+    if reply == REKEYED:
+        return rekeyed(save.thread)
+    return fenced(save) if reply == _FENCED else reply == 1
+
+
+def encoded(args: Sequence[Argument]) -> list[bytes | int]:
+    """Return arguments as they are sent."""
+    return [arg.encode() if isinstance(arg, str) else arg for arg in args]
+
+
+def address_of(thread: str) -> tuple[int, str]:
+    """Return the bucket of a thread and its name in there."""
+    digest = blake2b(thread.encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:2], "big") % BUCKETS, urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _too_new(format: int) -> SchemaTooNew:

@@ -225,6 +225,7 @@ class Connections:
         try:
             mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = FAST")
         except BaseException:
             db.close()
             raise

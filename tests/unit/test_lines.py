@@ -1,0 +1,214 @@
+"""Calls of an event loop that need no thread, and what becomes of them when the line does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from langgraph_statekit.checkpoint.lines import Lines
+from langgraph_statekit.checkpoint.run import Batcher, Threads
+
+
+class Pair:
+    """A line to this test, which answers with the number of what it got; `b"?"` is no answer."""
+
+    timeout_s = 30.0
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.settimeout(20)
+        self.items: Sequence[bytes] = ()
+        self.left = b""
+        self.answers_itself = True
+
+    def fileno(self) -> int:
+        return self.ours.fileno()
+
+    def send(self, items: Sequence[bytes]) -> bool:
+        self.items, self.left = items, b"".join(items)
+        if self.answers_itself:
+            self.theirs.send(b"!")
+            return True
+        return self.send_more()
+
+    def send_more(self) -> bool:
+        try:
+            self.left = self.left[self.ours.send(self.left) :]
+        except BlockingIOError:
+            return False
+        return not self.left
+
+    def receive(self) -> Sequence[str] | None:
+        answer = self.ours.recv(1)
+        if answer == b".":
+            return None
+        if answer != b"!":
+            raise ValueError(answer)
+        return ["line"] * len(self.items)
+
+    def close(self) -> None:
+        self.ours.close()
+
+    async def got(self, size: int) -> bytes:
+        def read() -> bytes:
+            found = b""
+            while len(found) < size:
+                found += self.theirs.recv(size - len(found))
+            return found
+
+        return await asyncio.to_thread(read)
+
+
+class Kit:
+    """A batcher with lines to the test."""
+
+    def __init__(self) -> None:
+        self.opened: list[Pair] = []
+        self.threads = Threads(4)
+        self.batcher: Batcher[bytes, str] = Batcher(lambda items: ["thread"] * len(items), lines=Lines(self.open))
+
+    def open(self) -> Pair:
+        self.opened.append(Pair())
+        return self.opened[-1]
+
+    def call(self, item: bytes) -> asyncio.Task[str]:
+        return asyncio.create_task(self.threads.batched(self.batcher, item))
+
+    async def line(self) -> Pair:
+        """Make calls until there is a line."""
+        while await self.call(b"x") == "thread":
+            pass
+        self.opened[-1].answers_itself = False
+        return self.opened[-1]
+
+    def close(self) -> None:
+        assert self.batcher.lines is not None
+        self.batcher.lines.close()
+        self.threads.close()
+        for each in self.opened:
+            each.theirs.close()
+
+
+@pytest.fixture
+async def kit() -> AsyncIterator[Kit]:
+    made = Kit()
+    yield made
+    made.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_loop_that_calls_often_calls_over_a_line_and_one_call_waits_for_the_other(kit: Kit) -> None:
+    line = await kit.line()
+    first = kit.call(b"a")
+    assert await line.got(1) == b"a"
+    second, third = kit.call(b"b"), kit.call(b"c")
+    await asyncio.sleep(0)
+    line.theirs.send(b".")
+    line.theirs.send(b"!")
+    assert await first == "line"
+    assert await line.got(2) == b"bc"
+    line.theirs.send(b"!")
+    assert await asyncio.gather(second, third) == ["line", "line"]
+    assert not kit.batcher._leaders
+
+
+@pytest.mark.parametrize("how", ["error", "lost", "late"])
+async def test_what_a_line_does_not_confirm_is_done_again_by_a_thread_and_a_new_line_opened(kit: Kit, how: str) -> None:
+    line = await kit.line()
+    if how == "late":
+        line.timeout_s = 0.01
+    task = kit.call(b"a")
+    assert await line.got(1) == b"a"
+    if how == "error":
+        line.theirs.send(b"?")
+    elif how == "lost":
+        line.theirs.close()
+    assert await task == "thread"
+    assert line.ours.fileno() == -1
+    assert await kit.line() is not line
+
+
+async def test_a_line_that_is_lost_while_nothing_is_under_way_is_noticed(kit: Kit) -> None:
+    line = await kit.line()
+    line.theirs.close()
+    while line.ours.fileno() != -1:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert await kit.call(b"a") == "thread"
+
+
+async def test_what_a_socket_does_not_take_at_once_is_sent_in_full(kit: Kit) -> None:
+    line = await kit.line()
+    big = bytes(8 << 20)
+    task = kit.call(big)
+    assert await line.got(len(big)) == big
+    line.theirs.send(b"!")
+    assert await task == "line"
+
+
+async def test_a_cancelled_caller_does_not_end_the_call_of_others(kit: Kit) -> None:
+    line = await kit.line()
+    first, second = kit.call(b"a"), kit.call(b"b")
+    assert await line.got(2) == b"ab"
+    first.cancel()
+    line.theirs.send(b"!")
+    assert await second == "line"
+
+
+async def test_closing_waits_for_what_is_under_way(kit: Kit) -> None:
+    line = await kit.line()
+    task = kit.call(b"a")
+    assert await line.got(1) == b"a"
+    assert kit.batcher.lines is not None
+    await asyncio.to_thread(kit.batcher.lines.close)
+    await asyncio.sleep(0)
+    line.theirs.send(b"!")
+    assert await task == "line"
+    assert line.ours.fileno() == -1
+
+
+def test_a_loop_that_ended_leaves_its_line_to_the_next_one() -> None:
+    kit = Kit()
+    line = asyncio.run(kit.line())
+
+    async def again() -> str:
+        task = kit.call(b"a")
+        assert await line.got(1) == b"a"
+        line.theirs.send(b"!")
+        return await task
+
+    assert asyncio.run(again()) == "line"
+    assert kit.opened == [line]
+    kit.close()
+
+
+def test_a_call_whose_loop_ended_is_done_again_and_holds_up_nobody() -> None:
+    kit = Kit()
+    done: list[bytes] = []
+    both = threading.Event()
+
+    def call(items: Sequence[bytes]) -> Sequence[str]:
+        done.extend(items)
+        if {b"a", b"b"} <= {*done}:
+            both.set()
+        return ["thread"] * len(items)
+
+    kit.batcher._call = call
+
+    async def leave() -> None:
+        line = await kit.line()
+        kit.call(b"a")
+        assert await line.got(1) == b"a"
+
+    async def go_on() -> str:
+        return await kit.call(b"b")
+
+    asyncio.run(leave())
+    assert asyncio.run(go_on()) == "thread"
+    assert both.wait(30)
+    kit.close()
+    assert not kit.batcher._leaders
