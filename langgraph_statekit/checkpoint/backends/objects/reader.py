@@ -171,7 +171,7 @@ class Reader:
         for start in range(0, len(folders), _PAGE_THREADS):
             keys = [f"{self.root}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
             heads = [decode_head(found.data) for found in self._bucket.get_many(keys).values()]
-            page = [head.thread for head in heads if _may_have(head, run_ids)]
+            page = [head.thread for head in heads if not head.over and _may_have(head, run_ids)]
             if page:
                 yield page
 
