@@ -139,7 +139,9 @@ async def test_an_expired_thread_is_gone_before_it_is_swept(opened: Any, store: 
         assert found.checkpoint["channel_values"] == {"doc": 1}
         assert {row.ref.id for row in real.backend.outline("t").rows} == {id_of(third), id_of(first)}
         refs = [Ref("t", "", id_of(at)) for at in (first, second, third)]
-        assert unread.backend.fill("t", old_keys, refs) == ({}, {refs[0]: [], refs[2]: []})
+        frames, writes = unread.backend.fill("t", old_keys, refs)
+        assert frames.keys() == old_keys & real.backend.outline("t").frames.keys()
+        assert writes == {refs[0]: [], refs[2]: []}
 
 
 async def test_a_copy_has_a_time_of_its_own_and_may_replace_what_expired(opened: Any, store: Store) -> None:
