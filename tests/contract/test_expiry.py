@@ -115,12 +115,15 @@ async def test_a_thread_has_the_time_to_live_of_its_last_checkpoint(opened: Any,
 
 async def test_an_expired_thread_is_gone_before_it_is_swept(opened: Any, store: Store) -> None:
     """Nothing of it shines through what is saved then, not even under the same ids."""
-    async with opened(ttl_s=100) as (saver, real), opened(ttl_s=100) as (other, _):
+    async with opened(ttl_s=100) as (saver, real), opened(ttl_s=100) as (other, unread):
         first = await put(saver, config(), {"doc": LONG, "gone": 1})
         await saver.aput_writes(first, [("a", "old")], "task")
         await saver.aput_writes(first, [("b", "old")], "old task")
         second = await put(saver, first, {"doc": LONG + "2"}, {"doc": 2, "gone": 1})
+        old_keys = {key for row in real.backend.outline("t").rows for key in row.keys}
+        old_refs = [Ref("t", "", id_of(at)) for at in (first, second)]
         store.advance(101)
+        assert unread.backend.fill("t", old_keys, old_refs) == ({}, {})
         # A run goes on that knows nothing of it, and its values come whole, though deltas of what is gone.
         await saver.aput_writes(second, [("a", "new")], "task")
         third = await put(saver, second, {"doc": LONG + "3"}, {"doc": 3})
@@ -135,6 +138,10 @@ async def test_an_expired_thread_is_gone_before_it_is_swept(opened: Any, store: 
         assert found.pending_writes == []
         assert found.checkpoint["channel_values"] == {"doc": 1}
         assert {row.ref.id for row in real.backend.outline("t").rows} == {id_of(third), id_of(first)}
+        refs = [Ref("t", "", id_of(at)) for at in (first, second, third)]
+        frames, writes = unread.backend.fill("t", old_keys, refs)
+        assert frames.keys() == old_keys & real.backend.outline("t").frames.keys()
+        assert writes == {refs[0]: [], refs[2]: []}
 
 
 async def test_a_copy_has_a_time_of_its_own_and_may_replace_what_expired(opened: Any, store: Store) -> None:

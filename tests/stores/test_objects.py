@@ -176,6 +176,7 @@ def test_four_writers_on_one_thread_all_succeed(place: tuple[Driver, str]) -> No
     assert [item.seq for item in rows] == list(range(1, 49))
     for writer in range(4):
         assert [item.ref.id for item in rows if item.ref.ns == f"{writer}"] == [f"{writer}-{n}" for n in range(12)]
+    save(backend, row("a", "shared"))
     _, writes = backend.fill("a", [], [Ref("a", "", "shared")])
     assert len(writes[Ref("a", "", "shared")]) == 48
     backend.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -27,9 +28,10 @@ def test_what_a_crash_left_unnamed_is_swept_when_it_is_old(tmp_path: Path) -> No
     folder = next(item for item in driver.list("t") if not item.endswith("head") and "/w/" not in item).rpartition("/")[
         0
     ]
-    old, young = (f"{folder}/{at:08x}{'0' * 24}" for at in (int(time.time()) - 10000, int(time.time())))
+    old, young = (f"{folder}/{number:032x}" for number in range(2))
     for name in (old, young):
         driver.put(name, b"left")
+    os.utime(tmp_path / old, (time.time() - 10000,) * 2)
     outline = backend.outline("a")
     assert backend.apply("a", outline.rev, Change(drop=[outline.rows[0].ref]))
     assert old not in driver.list("t")

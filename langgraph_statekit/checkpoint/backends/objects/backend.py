@@ -134,7 +134,7 @@ class ObjectBackend:
 
     def _refresh(self, thread: str, refresh: bool) -> None:
         known = self._reader.known(thread) if refresh else None
-        if known is not None and known[0].alive:
+        if known is not None and self._reader.alive(known[0]):
             with suppress(StatekitError):  # what was read is good all the same
                 self._heads.live_on(thread)
 
@@ -142,7 +142,7 @@ class ObjectBackend:
         return self._bucket.start(self._bucket.list, self._reader.keys(ref.thread).writes_of(ref))
 
     def _load(self, head: Head, ns: str, id: str | None, early: Future[Sequence[str]] | None) -> Stored | None:
-        if not head.alive:
+        if not head.stored:
             return None
         reading = None if early is None else self._bucket.start_all(self._bucket.get, own(head, early.result()))
         entry = self._find(head, ns, id)
@@ -216,6 +216,8 @@ class ObjectBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         known = self._reader.known(thread)
+        if known is not None and self._reader.over(known[0]):
+            known = None
         listings = self._list_writes(thread, known[0] if known else None, refs)
         head, frames = NO_HEAD, None
         if known is not None:
@@ -227,14 +229,14 @@ class ObjectBackend:
             head, frames, counted = self._reader.stable(
                 thread, lambda head: (head, self._all_frames(head, set(keys)), self._reader.counting(head, refs))
             )
-        where = {digest(ref.ns, ref.id): ref for ref in refs}
+        where = {digest(ref.ns, ref.id): ref for ref in counted}
         listed = {
             key: where[folder]
             for listing in listings
             for key in own(head, listing.result())
             if (folder := key.split("/")[-2]) in where
         }
-        writes: dict[Ref, list[Write]] = {ref: [] for ref in refs}
+        writes: dict[Ref, list[Write]] = {ref: [] for ref in counted}
         for key, item in self._bucket.get_many(listed).items():
             ref = listed[key]
             writes[ref].extend(visible(decode_writes(item.data), counted[ref]))
@@ -275,16 +277,17 @@ class ObjectBackend:
         head, index = self._reader.stable(thread, lambda head: (head, self._reader.index(head)))
         rows = sorted((e.row for e in index.values() if ns in (None, e.row.ref.ns)), key=lambda row: row.seq)
         frames = {key: Frame(key, b"") for entry in index.values() for key in entry.frames}
-        return Outline(head.rev if head.alive else 0, rows, frames)
+        return Outline(head.rev if head.stored else 0, rows, frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         known = self._reader.known(thread)
-        if known is None or not known[0].alive or known[0].rev != rev:
+        if known is None or not self._reader.alive(known[0]) or known[0].rev != rev:
             known = self._reader.fresh(thread)
         head, tag = known
-        if (head.rev if head.alive else 0) != rev:
+        alive = self._reader.alive(head)
+        if (head.rev if alive else 0) != rev:
             return False
-        if not head.alive:
+        if not alive:
             return True
         try:
             return change_thread(self._bucket, self._reader, head, tag, change, self._grace_s)

@@ -14,7 +14,6 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     Data,
     Entry,
     Head,
-    age_s,
     decode_head,
     digest,
     empty_head,
@@ -42,18 +41,19 @@ def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: 
         Gone: A data object is missing: the head is out of date, or the thread is damaged.
     """
     keys = reader.keys(head.thread)
-    listing = bucket.start(bucket.list, keys.root)
+    listing = bucket.start(bucket.stats, keys.root)
     index = reader.index(head)
     kept = changed(index.values(), set(change.drop), set(change.drop_frames), change.relink)
     if kept:
         gone = {(ref.ns, ref.id) for ref in change.drop}
         left = replace(head, early={at: names for at, names in head.early.items() if at not in gone})
-        new, waste = _rewritten(reader, left, index.values(), kept).lived_on().cleaned(grace_s)
+        new, waste = reader.lived_on(_rewritten(reader, left, index.values(), kept)).cleaned(grace_s)
     else:
         new, waste = replace(empty_head(), rev=head.rev + 1, lease=head.lease), []
     named = {keys.data(head.epoch, name) for name in (*(reader.named(new) if kept else ()), *waste)}
     # Listed before the change counts, so that nothing is in it that was stored after the change.
-    listed = [key for key in listing.result() if key != keys.head]
+    stats = listing.result()
+    listed = [key for key in stats if key != keys.head]
     data = encode_head(new)
     done = bucket.swap(keys.head, data, tag)
     if done is None:
@@ -62,12 +62,10 @@ def change_thread(bucket: Bucket, reader: Reader, head: Head, tag: str, change: 
     if kept:
         dropped = {keys.writes_of(ref) for ref in change.drop}
         # What is named nowhere was left by a crash, unless it is so young that a writer may be about to name it.
-        listed = [
-            key
-            for key in listed
-            if key.rpartition("/")[0] in dropped
-            or (not key.startswith(keys.writes + "/") and key not in named and age_s(key) > _ORPHAN_S)
-        ]
+        unnamed = [key for key in listed if not key.startswith(keys.writes + "/") and key not in named]
+        limit_s = bucket.now_us(reader.clock) / 1e6 - _ORPHAN_S if unnamed else 0
+        listed = [key for key in listed if key.rpartition("/")[0] in dropped]
+        listed += [key for key in unnamed if stats[key].modified_s < limit_s]
         listed += [keys.data(head.epoch, name) for name in waste]
     bucket.delete(listed)
     return True
@@ -122,18 +120,18 @@ def _repacked(
 def sweep(bucket: Bucket, reader: Reader, heads: Heads, orphans_us: int) -> Swept:
     """Remove expired threads, all but an empty head, and writes that are so old and have no checkpoint."""
     threads = orphans = 0
-    limit_s = time.time() - orphans_us / 1e6
+    limit_s = (bucket.now_us(reader.clock) - orphans_us) / 1e6
     for folder in bucket.folders(reader.root):
         root = f"{reader.root}/{folder}"
         found = bucket.get(f"{root}/head")
         head = decode_head(found.data) if found else empty_head()
-        if found and head.over:
+        if found and reader.over(head):
             threads += heads.renewed(head.thread, head, found.tag) is not None
             continue
         stats = bucket.stats(f"{root}/w")
         young = {key.split("/")[-2] for key, stat in stats.items() if stat.modified_s > limit_s}
         if old := {key.split("/")[-2] for key in stats} - young:
-            index = reader.stable(head.thread, reader.index) if head.alive else {}
+            index = reader.stable(head.thread, reader.index) if reader.alive(head) else {}
             old -= {digest(ref.ns, ref.id) for ref in index}
             if left := [key for key in stats if key.split("/")[-2] in old]:
                 bucket.delete(left)
@@ -152,7 +150,7 @@ def drop(bucket: Bucket, reader: Reader, heads: Heads, thread: str) -> None:
     if not left:
         return
     head, _ = reader.fresh(thread)
-    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early or head.header):
+    if retired is not None and head.epoch == retired.epoch and not (reader.alive(head) or head.early or head.header):
         left = [key for key in left if key != keys.head]
     elif head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
         spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
@@ -179,14 +177,14 @@ def copy_thread(
     reading = bucket.start(reader.fresh, target)
     head, _ = reader.fresh(source)
     there, _ = reading.result()
-    if there.alive:
+    if reader.alive(there):
         return there.copied_by == operation
-    if not head.alive:
+    if not reader.alive(head):
         return True
     if mark_of(head.header) != mark_of(header):
         raise rekeyed(source)
     there, tag = heads.opened(target)
-    if there.alive or not there.epoch:
+    if reader.alive(there) or not there.epoch:
         return None
     if there.header and is_rekeyed(header, there.header):
         return False
@@ -203,7 +201,7 @@ def copy_thread(
         return None
     wanted = [key for key, new in writes.items() if new not in present]
     bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
-    head = replace(head, until_us=None, lease=None).lived_on()
+    head = reader.lived_on(replace(head, until_us=None, lease=None))
     made = replace(
         head,
         epoch=there.epoch,

@@ -13,7 +13,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import Head, decode_h
 from langgraph_statekit.checkpoint.backends.objects.reader import Reader, inline
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.claims import Claim, Held, decide, is_late, is_rekeyed
-from langgraph_statekit.checkpoint.expiry import is_due
+from langgraph_statekit.checkpoint.expiry import is_due, is_over
 from langgraph_statekit.checkpoint.records import Ref, Save, SaveWrites
 
 
@@ -27,9 +27,9 @@ class Heads:
     def opened(self, thread: str) -> tuple[Head, str]:
         """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
         known = self._reader.known(thread)
-        if known is not None and known[0].over:
+        if known is not None and self._reader.over(known[0]):
             known = self._reader.fresh(thread)
-        if known is not None and known[0].over:
+        if known is not None and self._reader.over(known[0]):
             known = self.renewed(thread, *known) or self._reader.fresh(thread)
         if known is not None and known[0].epoch:
             return known
@@ -43,6 +43,8 @@ class Heads:
 
     def renewed(self, thread: str, head: Head, tag: str) -> tuple[Head, str] | None:
         """Begin a new life of a thread that has expired, and remove the old one; None if it changed meanwhile."""
+        if not is_over(head.until_us, self._bucket.now_us(self._reader.clock)):  # not the host's clock
+            return None
         keys = self._reader.keys(thread)
         listed = [key for key in self._bucket.list(keys.root) if key != keys.head]
         new = replace(empty_head(), rev=head.rev + 1, lease=head.lease)
@@ -67,14 +69,18 @@ class Heads:
         if asking is None and not known[0].epoch:
             return
         for pause_s in pauses(thread):
-            if known[0].over or not known[0].epoch:
+            if self._reader.over(known[0]) or not known[0].epoch:
                 known = self.opened(thread)
             head, tag = known
             new = head
-            if asking is not None and (head.ttl_us or not head.alive) and (asking.ns, asking.id) not in head.waits:
-                new = replace(head, waits=[*head.waits, (asking.ns, asking.id)]).lived_on()
-            elif is_due(head.ttl_us, head.until_us, time.time_ns() // 1000):
-                new = head.lived_on()
+            if (
+                asking is not None
+                and (head.ttl_us or not self._reader.alive(head))
+                and (asking.ns, asking.id) not in head.waits
+            ):
+                new = self._reader.lived_on(replace(head, waits=[*head.waits, (asking.ns, asking.id)]))
+            elif head.until_us is not None and is_due(head.ttl_us, head.until_us, self._reader.now_us()):
+                new = self._reader.lived_on(head)
             if new is head:
                 return
             data = encode_head(new)
@@ -117,7 +123,7 @@ class Heads:
             if granted is None:
                 return None
             new = replace(head if head.epoch else empty_head(), lease=granted)
-            return new.lived_on() if new.until_us is not None and new.alive else new
+            return self._reader.lived_on(new) if new.until_us is not None and self._reader.alive(new) else new
 
         lease = self.edit(claim.thread, change).lease
         return lease if lease is not None and lease.holder else None
@@ -152,7 +158,7 @@ class Heads:
         """Return the headers of those threads that have one."""
         at = {self._reader.keys(thread).head: thread for thread in threads}
         found = {at[key]: decode_head(item.data) for key, item in self._bucket.get_many(at).items()}
-        return {thread: head.header for thread, head in found.items() if head.header and not head.over}
+        return {thread: head.header for thread, head in found.items() if head.header and not self._reader.over(head)}
 
     def rewrap(self, thread: str, before: bytes, header: bytes) -> bool:
         """Replace a header if it is still the given one."""

@@ -25,7 +25,7 @@ from typing import Any, Final
 import ormsgpack
 
 from langgraph_statekit.checkpoint.claims import Held
-from langgraph_statekit.checkpoint.expiry import end, is_held, is_over
+from langgraph_statekit.checkpoint.expiry import end, is_held
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Ref, Row, Write, split
@@ -74,13 +74,8 @@ def mark_of(header: bytes) -> str:
 
 
 def new_name() -> bytes:
-    """Return a name for a data object; it starts with the time in seconds."""
-    return int(time.time()).to_bytes(4, "big") + os.urandom(_NAME - 4)
-
-
-def age_s(key: str) -> float:
-    """Return the age of a data object by its key."""
-    return time.time() - int(key.rpartition("/")[2][:8], 16)
+    """Return a name for a data object."""
+    return os.urandom(_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ class Head:
         lease: The lease, or what its last holder left of it: without a holder after a deletion.
         early: Batches of writes that count, joined, by (namespace, id) of checkpoints that `entries` did not have then.
         ttl_us: Time to live, see `expiry`.
-        until_us: When it ends, by the clocks of the hosts; None: it does not.
+        until_us: When it ends, by the clock of the store; None: it does not.
         waits: (namespace, id) of the last checkpoints that got an interrupt; without a time to live, not all of them.
         header: Of the data key, see `SaveRow`. It is there before writes that are sealed with it, and their names tell
             it: so what a late writer seals for an earlier life of the thread is never seen.
@@ -149,21 +144,16 @@ class Head:
     header: bytes = b""
 
     @property
-    def over(self) -> bool:
-        """Whether the thread has expired."""
-        return is_over(self.until_us, time.time_ns() // 1000)
+    def stored(self) -> bool:
+        """Whether the thread has rows, expired or not."""
+        return bool(self.entries or self.segments)
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread has rows and has not expired."""
-        return bool(self.entries or self.segments) and not self.over
-
-    def lived_on(self) -> Head:
+    def lived_on(self, now_us: int) -> Head:
         """Return the head with its end set anew."""
         visible = (entry.row for entry in reversed(self.entries) if not entry.row.hidden)
         held = is_held(visible, {Ref(self.thread, *wait) for wait in self.waits})
         leased_us = self.lease.until_us if self.lease else 0
-        until_us = end(self.ttl_us, self.until_us, time.time_ns() // 1000, held=held, leased_us=leased_us)
+        until_us = end(self.ttl_us, self.until_us, now_us, held=held, leased_us=leased_us)
         return replace(self, until_us=until_us, waits=self.waits[-_MOST_WAITS:])
 
     def unneeded(self) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -119,6 +120,7 @@ class ObstoreDriver(Driver):
                 raise Misuse(f"{self.name} has no credentials: {remedy}")
         self._store = store
         self._clock = (-_CLOCK_US, 0)
+        self._asking = threading.Lock()
         self._pid = os.getpid()
 
     def final_error(self, error: Exception) -> Misuse | None:
@@ -167,14 +169,31 @@ class ObstoreDriver(Driver):
     def now_us(self, key: str) -> int:
         """Return the time by which the service dates an object; exact to a second, as HTTP dates are.
 
-        Two requests at most once a minute; between them the monotonic clock counts.
+        Two requests at most once a minute, made by one thread; between them, and while the store has no answer, as it
+        may when many hosts ask at once, the monotonic clock counts.
         """
         asked_us, told_us = self._clock
-        if time.monotonic_ns() // 1000 - asked_us > _CLOCK_US:
+        if _since_us(asked_us) > _CLOCK_US:
+            mine = self._asking.acquire(blocking=False)
+            try:
+                if mine or not told_us:
+                    told_us = self._told_us(key)
+                    self._clock = time.monotonic_ns() // 1000, told_us
+            finally:
+                if mine:
+                    self._asking.release()
+        asked_us, told_us = self._clock
+        return told_us + _since_us(asked_us)
+
+    def _told_us(self, key: str) -> int:
+        asked_us, told_us = self._clock
+        try:
             self._call(obstore.put, self._store, key, b"clock")
-            told_us = int(self._call(obstore.head, self._store, key)["last_modified"].timestamp() * 1e6)
-            self._clock = asked_us, told_us = time.monotonic_ns() // 1000, told_us
-        return told_us + time.monotonic_ns() // 1000 - asked_us
+            return int(self._call(obstore.head, self._store, key)["last_modified"].timestamp() * 1e6)
+        except self.transient as error:
+            if not told_us or self.final_error(error) is not None:
+                raise
+            return told_us + _since_us(asked_us)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         items = self._call(lambda: obstore.list(self._store, prefix, chunk_size=_PAGE_KEYS).collect())
@@ -245,6 +264,10 @@ def connect(scheme: str, bucket: str, **config: Any) -> ObstoreDriver:
     else:
         return ObstoreDriver(store)
     raise Misuse(f"{scheme}://{bucket} cannot be opened: {str(shown).splitlines()[0]}") from shown
+
+
+def _since_us(asked_us: int) -> int:
+    return time.monotonic_ns() // 1000 - asked_us
 
 
 def _tag(e_tag: str | None, version: str | None) -> str:

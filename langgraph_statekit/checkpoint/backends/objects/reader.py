@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -23,9 +24,10 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     encode_data,
 )
 from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.expiry import is_over
 from langgraph_statekit.checkpoint.facts import Usage
 from langgraph_statekit.checkpoint.records import Ref, SaveRow
-from langgraph_statekit.errors import Corrupt
+from langgraph_statekit.errors import Corrupt, Misuse
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ _DATA_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 8
 _PAGE_THREADS: Final = 100
 _LOCKS: Final = 128
+_REFUSED_S: Final = 60
 
 
 class Gone(Exception):
@@ -51,9 +54,32 @@ class Reader:
         self.marks = Cache[str, Any](_HEADS_BYTES, _HEADS_BYTES // 8)
         self.clock = f"{root.removesuffix('t')}clock"
         self._bucket = bucket
+        self._refused_until_s = 0.0
         self._turns = [threading.Lock() for _ in range(_LOCKS)]
         self._data = Cache[str, Data](_DATA_BYTES, _DATA_BYTES // 8)
         self._decoded = Cache[str, tuple[Head, str]](_DECODED_BYTES, _DECODED_BYTES // 8)
+
+    def now_us(self) -> int:
+        """Return the time of the store, or that of the host to those who may only read: asking stores an object."""
+        if time.monotonic() < self._refused_until_s:
+            return time.time_ns() // 1000
+        try:
+            return self._bucket.now_us(self.clock)
+        except Misuse:
+            self._refused_until_s = time.monotonic() + _REFUSED_S
+            return time.time_ns() // 1000
+
+    def over(self, head: Head) -> bool:
+        """Say whether a thread has expired; asks for the time only if it has an end."""
+        return head.until_us is not None and is_over(head.until_us, self.now_us())
+
+    def alive(self, head: Head) -> bool:
+        """Say whether a thread has rows and has not expired."""
+        return head.stored and not self.over(head)
+
+    def lived_on(self, head: Head) -> Head:
+        """Return a head with its end set anew; asks for the time only if the thread has a time to live."""
+        return head.lived_on(self._bucket.now_us(self.clock) if head.ttl_us else 0)
 
     def beside(self, bucket: Bucket) -> Reader:
         """Return a reader through another bucket that shares what was read."""
@@ -102,7 +128,7 @@ class Reader:
         for _ in range(_ATTEMPTS):
             head, tag = self.fresh(thread)
             try:
-                return read(head if head.alive else NO_HEAD)
+                return read(head if self.alive(head) else NO_HEAD)
             except Gone as gone:
                 if tag == last:
                     raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
@@ -171,16 +197,16 @@ class Reader:
         for start in range(0, len(folders), _PAGE_THREADS):
             keys = [f"{self.root}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
             heads = [decode_head(found.data) for found in self._bucket.get_many(keys).values()]
-            page = [head.thread for head in heads if not head.over and _may_have(head, run_ids)]
+            page = [head.thread for head in heads if not self.over(head) and _may_have(head, run_ids)]
             if page:
                 yield page
 
     def counting(self, head: Head, refs: Collection[Ref]) -> Mapping[Ref, Collection[bytes]]:
-        """Return the names of the batches of writes that count, by checkpoint."""
+        """Return the names of the batches of writes that count, by checkpoint; one that is gone is left out."""
         entries = inline(head)
         if any(ref not in entries and spans(head, ref.id) for ref in refs):
             entries = self.index(head)
-        return {ref: counting(head, entries, ref) for ref in refs}
+        return {ref: counting(head, entries, ref) for ref in refs if ref in entries}
 
     def usage(self, thread: str) -> Usage:
         """Return what a thread takes up, with objects that are no longer needed."""
@@ -197,7 +223,7 @@ class Reader:
 
 def _may_have(head: Head, run_ids: Collection[str] | None) -> bool:
     if run_ids is None:
-        return head.alive or bool(head.header)
+        return head.stored or bool(head.header)
     return bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
 
 

@@ -170,7 +170,7 @@ class Saving:
         new = placed(head, deep, save.row, save.frames, upload.name, save.at)
         if save.ttl_us is not None:
             new = replace(new, ttl_us=save.ttl_us)
-        new = new.lived_on()
+        new = self._reader.lived_on(new)
         if upload.given:
             new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
         return replace(new, header=head.header or save.header).cleaned(self._grace_s)
