@@ -8,7 +8,6 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -267,10 +266,9 @@ def pgbouncer(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         "pool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 100\n"
     )
     (directory / "pgbouncer.ini").write_text(config)
-    for path in (directory, *directory.parents):
-        if path == Path(path.anchor) or path.stat().st_mode & 0o001:
-            break
-        path.chmod(0o755)
+    for path in (directory, *directory.parents[:-1]):
+        if not path.stat().st_mode & 0o001:
+            path.chmod(0o755)
     url = f"postgresql://{target['user']}@127.0.0.1:{port}/{target.get('dbname') or target['user']}"
 
     def answers() -> bool:
