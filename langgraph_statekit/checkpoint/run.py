@@ -112,7 +112,8 @@ class Batcher(Generic[S, R]):
     def take(self, loop: asyncio.AbstractEventLoop | None = None) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
         """Return the next batch; with a loop, of what waits on it."""
         with self._lock:
-            taken, left = [], []
+            taken: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+            left: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
             for item, future in self._queue:
                 mine = loop is None or (isinstance(future, asyncio.Future) and future.get_loop() is loop)
                 (taken if mine and len(taken) < self._most else left).append((item, future))
