@@ -2,7 +2,8 @@
 
 A save that a thread of the pool makes changes threads twice, and each time waits until it gets the interpreter. Over a
 line nothing changes threads: the loop sends, goes on, and is told when the answer is there. Only what goes well is done
-here. Whatever does not (an error, a lost connection, no answer in time) is made again by a thread, as saves may be.
+here. Whatever does not (an error, a lost connection, no answer in time) is made again by a thread, as saves may be;
+but not once the loop has ended: nobody waits for it then.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ class Lines(Generic[S, R]):
         self._wished = 0
         self._off = False
 
-    def idle(self, loop: Loop, start: Callable[..., object]) -> Sender[S, R] | None:
-        """Return the loop's line if it has one and nothing is under way on it.
+    def of(self, loop: Loop, start: Callable[..., object]) -> Sender[S, R] | None:
+        """Return the loop's line if it has one.
 
         Args:
             loop: The loop that runs in this thread.
@@ -156,7 +157,7 @@ class Lines(Generic[S, R]):
         """
         sender = self._senders.get(loop)
         if sender is not None and sender.open:
-            return None if sender.busy else sender
+            return sender
         if self._off:
             return None
         self._senders.pop(loop, None)

@@ -109,10 +109,15 @@ class Batcher(Generic[S, R]):
             self._leaders.add(successor)
             return successor
 
-    def take(self) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
-        """Return the next batch."""
+    def take(self, loop: asyncio.AbstractEventLoop | None = None) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
+        """Return the next batch; with a loop, of what waits on it."""
         with self._lock:
-            taken, self._queue = self._queue[: self._most], self._queue[self._most :]
+            taken: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+            left: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+            for item, future in self._queue:
+                mine = loop is None or (isinstance(future, asyncio.Future) and future.get_loop() is loop)
+                (taken if mine and len(taken) < self._most else left).append((item, future))
+            self._queue = left
             return [(item, future) for item, future in taken if not future.cancelled()]
 
     def more(self, leader: object) -> bool:
@@ -342,28 +347,29 @@ class Threads:
     def _lead(self, batcher: Batcher[S, R], future: asyncio.Future[R], lanes: int) -> None:
         if future.done():
             return
-        sender = None if batcher.lines is None else batcher.lines.idle(future.get_loop(), self.start)
-        if batcher.lead(future, lanes):
-            self._send(batcher, future, sender)
+        loop = future.get_loop()
+        sender = None if batcher.lines is None else batcher.lines.of(loop, self.start)
+        if sender is not None and not sender.busy:
+            self._send(batcher, sender, loop)
+        elif (sender is None or lanes == LANES) and batcher.lead(future, lanes):
+            self.start(batcher.drain, future)
         elif lanes < LANES:
-            future.get_loop().call_later(HOLD_S, self._lead, batcher, future, LANES)
+            loop.call_later(HOLD_S, self._lead, batcher, future, LANES)
 
-    def _send(self, batcher: Batcher[S, R], leader: asyncio.Future[R], sender: Sender[S, R | Exception] | None) -> None:
-        if sender is None:
-            self.start(batcher.drain, leader)
-        elif batch := batcher.take():
+    def _send(self, batcher: Batcher[S, R], sender: Sender[S, R | Exception], loop: asyncio.AbstractEventLoop) -> None:
+        # Only what waits on the loop, and without leading: nobody else must wait for a loop that may stop or block.
+        batch = batcher.take(loop)
+        if not batch:
+            return
 
-            def done(results: Sequence[R | Exception] | None) -> None:
-                if results is None:
-                    self.start(batcher.drain, leader, batch)
-                    return
-                _hand_out([future for _, future in batch], results, leader.get_loop())
-                if batcher.more(leader):
-                    self._send(batcher, leader, sender)
+        def done(results: Sequence[R | Exception] | None) -> None:
+            if results is not None:
+                _hand_out([future for _, future in batch], results, loop)
+                self._send(batcher, sender, loop)
+            elif not loop.is_closed():  # else nobody waits, and a repeat could undo what was done since
+                self.start(batcher.drain_once, object(), batch)
 
-            sender.begin([item for item, _ in batch], done)
-        elif batcher.more(leader):
-            self._send(batcher, leader, sender)
+        sender.begin([item for item, _ in batch], done)
 
     def start(self, verb: Callable[[*A], T], *args: *A) -> Future[T]:
         """Start a call in one of the threads."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 
 from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, ObjectStoreSaver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
-from langgraph_statekit.checkpoint.records import Change
+from langgraph_statekit.checkpoint.records import Change, Ref, Write
 from langgraph_statekit.checkpoint.retention import keep_latest
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 from tests.faces import checkpoint, config, metadata
 from tests.stores.objects_kit import Watched, chain, look
+from tests.stores.verbs import row, save, save_writes
 
 
 def test_what_a_crash_left_unnamed_is_swept_when_it_is_old(tmp_path: Path) -> None:
@@ -124,3 +126,21 @@ def test_files_survive_a_killed_writer(tmp_path: Path) -> None:
         assert list((tmp_path / "store/.tmp").iterdir()) == []
         saver.delete_thread("u")
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_copy_of_a_thread_that_is_deleted_meanwhile_is_whole_or_none(tmp_path: Path, number: int) -> None:
+    class Deletes(Watched):
+        def _do(self, verb: str, *args: Any) -> Any:
+            if len(self.requests) + 1 == number:
+                first.drop_thread("source")
+            return super()._do(verb, *args)
+
+    driver = FileDriver(tmp_path)
+    with closing(ObjectBackend(driver)) as first, closing(ObjectBackend(Deletes(driver), parallel=1)) as second:
+        save(first, row("source", "1"))
+        for task in "abc":
+            save_writes(first, Ref("source", "", "1"), [Write(task, 0, "c", "", b"1")])
+        assert second.copy_thread("source", "target", "operation")
+        found = first.load("target", "", None)
+        assert found is None or len(found.writes) == 3

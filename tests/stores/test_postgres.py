@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, PostgresSaver
+from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -22,11 +24,14 @@ from langgraph_statekit.checkpoint.records import (
     Query,
     Ref,
     Row,
+    SaveRow,
+    Write,
     to_text,
 )
 from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew
+from tests.servers import wait_until
 from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
-from tests.stores.verbs import frame, key, save, save_writes
+from tests.stores.verbs import frame, key, row, save, save_one, save_writes
 
 TABLES = ("threads", "rows", "frames", "writes")
 
@@ -333,3 +338,20 @@ def test_loading_uses_an_index_even_when_the_tables_grew_since_it_was_planned(
                 "SELECT sum(seq_tup_read) FROM pg_stat_xact_user_tables WHERE schemaname = %s", [schema]
             ).fetchone()
         assert read == (0,)
+
+
+def test_a_write_that_overlaps_with_an_interrupt_does_not_let_the_thread_expire(
+    store: PostgresBackend, url: str, schema: str
+) -> None:
+    assert save_one(store, SaveRow(row("t", "1"), (), ttl_us=10**8))
+    at = Ref("t", "", "1")
+    with psycopg.connect(url) as other, ThreadPoolExecutor(1) as pool:
+        # It keeps the write waiting in the middle.
+        other.execute(f"INSERT INTO \"{schema}\".writes VALUES ('t', '', '1', 'task', 0, 'c', '', '')")
+        writing = pool.submit(save_writes, store, at, [write("task", 0)])
+        waits = f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND strpos(query, '{schema}') > 0"
+        wait_until(lambda: bool(query(url, waits)), "the write waits")
+        save_writes(store, at, [Write("asks", INTERRUPT_IDX, "__interrupt__", "", b"?")])
+        other.rollback()
+        writing.result()
+    assert query(url, f'SELECT ttl_us, until_us FROM "{schema}".threads') == [(10**8, None)]

@@ -9,7 +9,7 @@ import redis
 
 from langgraph_statekit.checkpoint.backends.redis import RedisSaver
 from tests.faces import checkpoint, config, metadata
-from tests.servers import Server
+from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import DURABLE, node, port_of, redis_binary, started
 
 STEPS = 60
@@ -97,3 +97,25 @@ def test_a_save_that_was_sent_is_made_though_its_loop_has_ended(saver: RedisSave
     assert asyncio.run(stored(saver, "t")) == ids
     assert asyncio.run(stored(saver, "v")) == more
     assert [item.checkpoint["id"] for item in saver.list(config("u"))] == [last]
+
+
+def test_a_deleted_thread_does_not_come_back_by_a_save_whose_loop_has_ended(
+    saver: RedisSaver, client: redis.Redis
+) -> None:
+    made = checkpoint({}, {})
+
+    async def leave() -> None:
+        await talk(saver, "t")
+        client.client_pause(60_000, all=False)
+        task = asyncio.create_task(saver.aput(config("u"), made, metadata(0), {}))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(leave())
+    client.client_unpause()
+    wait_until(lambda: saver.get_tuple(config("u")) is not None, "the server makes what was sent")
+    saver.delete_thread("u")
+    asyncio.run(saver.aput(config("v"), made, metadata(0), {}))
+    saver.close()
+    assert saver.get_tuple(config("u")) is None

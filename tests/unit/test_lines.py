@@ -6,11 +6,12 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from langgraph_statekit.checkpoint.lines import Lines
-from langgraph_statekit.checkpoint.run import Batcher, Threads
+from langgraph_statekit.checkpoint.run import LANES, Batcher, Blocking, Threads, run_sync
 
 
 class Pair:
@@ -186,15 +187,12 @@ def test_a_loop_that_ended_leaves_its_line_to_the_next_one() -> None:
     kit.close()
 
 
-def test_a_call_whose_loop_ended_is_done_again_and_holds_up_nobody() -> None:
+def test_a_call_whose_loop_ended_holds_up_nobody_and_is_not_made_again_later() -> None:
     kit = Kit()
     done: list[bytes] = []
-    both = threading.Event()
 
     def call(items: Sequence[bytes]) -> Sequence[str]:
         done.extend(items)
-        if {b"a", b"b"} <= {*done}:
-            both.set()
         return ["thread"] * len(items)
 
     kit.batcher._call = call
@@ -208,7 +206,65 @@ def test_a_call_whose_loop_ended_is_done_again_and_holds_up_nobody() -> None:
         return await kit.call(b"b")
 
     asyncio.run(leave())
+    assert run_sync(Blocking(kit.threads).batched(kit.batcher, b"s")) == "thread"
     assert asyncio.run(go_on()) == "thread"
-    assert both.wait(30)
     kit.close()
+    assert b"a" not in done
     assert not kit.batcher._leaders
+
+
+def test_calls_of_one_loop_do_not_wait_for_the_line_of_another_that_ends() -> None:
+    kit = Kit()
+    under_way, queued, answered, ended = (threading.Event() for _ in range(4))
+
+    async def other() -> str:
+        (await kit.line()).answers_itself = True
+        under_way.set()
+        assert await asyncio.to_thread(queued.wait, 30)
+        task = kit.call(b"other")
+        await asyncio.sleep(0)
+        answered.set()
+        await asyncio.to_thread(ended.wait, 30)
+        return await asyncio.wait_for(task, 30)
+
+    async def ends() -> None:
+        assert await asyncio.to_thread(under_way.wait, 30)
+        line = await kit.line()
+        task = kit.call(b"a")
+        assert await line.got(1) == b"a"
+        queued.set()
+        answered.wait(30)
+        line.theirs.send(b"!")
+        assert await task == "line"
+        await asyncio.sleep(0)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(asyncio.run, other())
+        asyncio.run(ends())
+        ended.set()
+        assert result.result(60) == "line"
+    kit.close()
+
+
+def test_sync_calls_that_block_loops_do_not_wait_for_the_lines_of_these_loops() -> None:
+    kit = Kit()
+    under_way = threading.Barrier(2)
+
+    async def blocked() -> str:
+        line = await kit.line()
+        under_way.wait(30)
+        task = kit.call(b"a")
+        assert await line.got(1) == b"a"
+        under_way.wait(30)
+        future: Future[str] = Future()
+        kit.batcher.add(b"sync", future)
+        me = threading.get_ident()
+        if kit.batcher.lead(me, LANES):
+            kit.batcher.drain(me)
+        assert future.result(30) == "thread"
+        line.theirs.send(b"!")
+        return await task
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [each.result(60) for each in [pool.submit(asyncio.run, blocked()) for _ in range(2)]] == ["line"] * 2
+    kit.close()

@@ -171,6 +171,9 @@ def sweep(db: sqlite3.Connection, orphans_us: int) -> Swept:
     threads = 0
     found = db.execute("SELECT tid FROM threads WHERE until_us <= ? ORDER BY until_us", (now_us(),)).fetchone()
     if found is not None:
+        db.execute(
+            "UPDATE threads SET until_us = 0 WHERE tid = ? AND until_us > 0", found
+        )  # though the clock goes back
         for table in _TABLES:
             part = f"SELECT rowid FROM {table} WHERE tid = ? LIMIT {_PART}"
             if db.execute(f"DELETE FROM {table} WHERE rowid IN ({part})", found).rowcount == _PART:

@@ -200,7 +200,9 @@ def copy_thread(
     if not all(bucket.all(lambda key: bucket.copy(key, pairs[key]), pairs)):
         return None
     wanted = [key for key, new in writes.items() if new not in present]
-    bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
+    copied = bucket.all(lambda key: bucket.copy(key, writes[key]), wanted)
+    if not all(copied) or reader.fresh(source)[0].epoch != head.epoch:
+        return None  # else the copy of a thread that was deleted meanwhile might lack writes
     head = reader.lived_on(replace(head, until_us=None, lease=None))
     made = replace(
         head,

@@ -196,6 +196,7 @@ DECLARE
     until bigint;
     held bytea;
     there boolean;
+    later bigint;
     asks boolean := -3 = ANY (idxs);
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
@@ -224,9 +225,15 @@ BEGIN
     INSERT INTO {schema}.early SELECT thread, space, name, {schema}.clock_us_1() WHERE NOT EXISTS (
         SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread AND r.ns = space AND r.id = name
     ) ON CONFLICT DO NOTHING;
-    IF life <> 0 AND (until IS NOT NULL OR asks) THEN
-        until := {schema}.end_1(thread, life, until, asks AND {schema}.waits_1(thread));
-        UPDATE {schema}.threads SET until_us = until WHERE thread_id = thread AND until_us IS DISTINCT FROM until;
+    IF life <> 0 AND asks THEN
+        PERFORM 1 FROM {schema}.threads WHERE thread_id = thread FOR NO KEY UPDATE; -- others who ask come before or after
+        UPDATE {schema}.threads SET until_us = {schema}.end_1(thread, ttl_us, until_us, {schema}.waits_1(thread))
+            WHERE thread_id = thread AND ttl_us <> 0;
+    ELSIF life <> 0 AND until IS NOT NULL THEN
+        later := {schema}.end_1(thread, life, until, false);
+        IF later <> until THEN -- who asked meanwhile has made it NULL
+            UPDATE {schema}.threads SET until_us = later WHERE thread_id = thread AND until_us = until;
+        END IF;
     END IF;
     RETURN 1;
 END $$;
