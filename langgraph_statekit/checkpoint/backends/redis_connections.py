@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
@@ -49,6 +51,9 @@ class _Blocking:
     A socket with a timeout of Python's asks before each call whether it would block: two system calls, and twice the
     interpreter given up, where one does. For the same reason a connection used a moment ago is not asked whether
     it still stands; a call that finds it closed is repeated.
+
+    It is closed by a reset: else the kernel would go on to deliver what was sent before a timeout, and a save that was
+    repeated meanwhile could arrive once more, after what came next.
     """
 
     _used_s = 0.0
@@ -62,6 +67,18 @@ class _Blocking:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         return sock
+
+    def disconnect(self, *args: Any, **options: Any) -> None:
+        conn: Any = self
+        sock: socket.socket | None = conn._sock
+        if sock is not None and os.getpid() == conn.pid:
+            with suppress(OSError):  # it is closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        super().disconnect(*args, **options)  # type: ignore[misc]
+
+    def send_packed_command(self, *args: Any, **options: Any) -> None:
+        self._used_s = 0.0  # until it is answered: one interrupted in between has an answer that is nobody's
+        super().send_packed_command(*args, **options)  # type: ignore[misc]
 
     def can_read(self, timeout: float = 0) -> bool:
         if monotonic() - self._used_s < _FRESH_S:
@@ -168,7 +185,7 @@ def _opener(url: str, options: dict[str, Any]) -> Callable[[], Client]:
             raise ValueError(f"a cluster has no numbered databases, leave the number {db} away")
         return lambda: _cluster(plain, [], options)
     pool = redis.BlockingConnectionPool
-    if not tls and urlsplit(plain).scheme == "redis":
+    if not tls and urlsplit(plain).scheme == "redis" and os.name == "posix":  # Windows' sockets have other options
         options = {**options, "connection_class": _BlockingConnection}
     return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
 
