@@ -18,7 +18,7 @@ from contextvars import copy_context
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.lines import Lines, Sender
+from langgraph_statekit.checkpoint.lines import Lines, Loop, Sender
 from langgraph_statekit.checkpoint.repeating import on_retry
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
@@ -77,7 +77,7 @@ class Batcher(Generic[S, R]):
     def renew(self) -> None:
         self._lock = threading.Lock()
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
-        self._leaders: set[object] = set()
+        self._leaders: dict[object, Loop | None] = {}
 
     def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> None:
         """Queue an item whose result goes to the future; see to it that somebody leads.
@@ -87,41 +87,54 @@ class Batcher(Generic[S, R]):
         with self._lock:
             self._queue.append((item, future))
 
-    def lead(self, leader: object, lanes: int) -> bool:
-        """Say whether to run `drain` or `drain_once` now: something waits and fewer than `lanes` batches are under way.
+    def lead(self, leader: object, lanes: int, line_of: Loop | None = None, behind: Loop | None = None) -> bool:
+        """Say whether to begin: something waits and fewer than `lanes` batches are under way.
+
+        One on a line counts only for who is `behind`, since it stands still when its loop does.
 
         Args:
             leader: Names who would lead. One that leads already does so no more: it was interrupted.
             lanes: Batches under way at most, with this one.
+            line_of: Loop whose line it would use, for that loop's calls; None: a thread, for all calls.
+            behind: Loop whose line counts.
         """
         with self._lock:
-            self._leaders.discard(leader)
-            lead = bool(self._queue) and len(self._leaders) < lanes
+            self._leaders.pop(leader, None)
+            busy = [loop for loop in self._leaders.values() if loop is None or loop is behind]
+            lead = len(busy) < lanes and bool(self._calls(line_of))
             if lead:
-                self._leaders.add(leader)
+                self._leaders[leader] = line_of
             return lead
 
     def succeed(self, leader: object) -> object:
-        """Return a new name for whoever goes on in a leader's place."""
+        """Return a new name for the thread that goes on in a leader's place."""
         with self._lock:
-            self._leaders.discard(leader)
+            self._leaders.pop(leader, None)
             successor = object()
-            self._leaders.add(successor)
+            self._leaders[successor] = None
             return successor
 
-    def take(self) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
-        """Return the next batch."""
+    def take(self, leader: object) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
+        """Return the next batch for a leader."""
         with self._lock:
-            taken, self._queue = self._queue[: self._most], self._queue[self._most :]
+            taken = self._calls(self._leaders.get(leader))[: self._most]
+            gone = {id(call) for call in taken}
+            self._queue = [call for call in self._queue if id(call) not in gone]
             return [(item, future) for item, future in taken if not future.cancelled()]
 
     def more(self, leader: object) -> bool:
         """Say whether something waits and the leader must go on; if not, it leads no more."""
         with self._lock:
-            more = bool(self._queue)
+            more = bool(self._calls(self._leaders.get(leader)))
             if not more:
-                self._leaders.discard(leader)
+                self._leaders.pop(leader, None)
             return more
+
+    def _calls(self, line_of: Loop | None) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
+        if line_of is None:
+            return self._queue
+        # Results are then for this loop only: no other waits until this one is not busy.
+        return [call for call in self._queue if isinstance(call[1], asyncio.Future) and call[1].get_loop() is line_of]
 
     def drain(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> None:
         """Run batches, this one first if given, until none is waiting."""
@@ -132,7 +145,7 @@ class Batcher(Generic[S, R]):
         """Run one batch; True says that more is waiting and the leader must go on."""
         results: Sequence[R | Exception] | None = None
         try:
-            batch = self.take() if batch is None else batch
+            batch = self.take(leader) if batch is None else batch
             if batch:
                 results = self._call([item for item, _ in batch])
         except Exception as error:
@@ -145,12 +158,10 @@ class Batcher(Generic[S, R]):
 
 
 def _hand_out(
-    futures: Sequence[Future[R] | asyncio.Future[R]],
-    results: Sequence[R | Exception],
-    here: asyncio.AbstractEventLoop | None = None,
+    futures: Sequence[Future[R] | asyncio.Future[R]], results: Sequence[R | Exception], here: Loop | None = None
 ) -> None:
     # Waking a loop costs a system call, so each is woken once.
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | Exception]]] = {}
+    loops: dict[Loop, list[tuple[asyncio.Future[R], R | Exception]]] = {}
     for future, result in zip(futures, results, strict=True):
         if isinstance(future, asyncio.Future):
             loops.setdefault(future.get_loop(), []).append((future, result))
@@ -342,20 +353,22 @@ class Threads:
     def _lead(self, batcher: Batcher[S, R], future: asyncio.Future[R], lanes: int) -> None:
         if future.done():
             return
-        sender = None if batcher.lines is None else batcher.lines.idle(future.get_loop(), self.start)
-        if batcher.lead(future, lanes):
+        loop = future.get_loop()
+        sender = None if batcher.lines is None else batcher.lines.idle(loop, self.start)
+        behind = loop if lanes < LANES else None
+        if batcher.lead(future, lanes, line_of=loop if sender else None, behind=behind):
             self._send(batcher, future, sender)
         elif lanes < LANES:
-            future.get_loop().call_later(HOLD_S, self._lead, batcher, future, LANES)
+            loop.call_later(HOLD_S, self._lead, batcher, future, LANES)
 
     def _send(self, batcher: Batcher[S, R], leader: asyncio.Future[R], sender: Sender[S, R | Exception] | None) -> None:
         if sender is None:
             self.start(batcher.drain, leader)
-        elif batch := batcher.take():
+        elif batch := batcher.take(leader):
 
             def done(results: Sequence[R | Exception] | None) -> None:
                 if results is None:
-                    self.start(batcher.drain, leader, batch)
+                    self.start(batcher.drain, batcher.succeed(leader), batch)
                     return
                 _hand_out([future for _, future in batch], results, leader.get_loop())
                 if batcher.more(leader):

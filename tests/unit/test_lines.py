@@ -6,11 +6,12 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from langgraph_statekit.checkpoint.lines import Lines
-from langgraph_statekit.checkpoint.run import Batcher, Threads
+from langgraph_statekit.checkpoint.run import Batcher, Blocking, Threads, run_sync
 
 
 class Pair:
@@ -169,6 +170,43 @@ async def test_closing_waits_for_what_is_under_way(kit: Kit) -> None:
     line.theirs.send(b"!")
     assert await task == "line"
     assert line.ours.fileno() == -1
+
+
+async def test_a_line_takes_calls_of_its_own_loop_only(kit: Kit) -> None:
+    line = await kit.line()
+    kit.batcher.add(b"other", Future())
+    task = kit.call(b"a")
+    assert await line.got(1) == b"a"
+    line.theirs.send(b"!")
+    assert await task == "line"
+
+
+def test_loops_that_stand_still_hold_up_nobody_else() -> None:
+    kit = Kit()
+
+    async def stand_still() -> None:
+        line = await kit.line()
+        kit.call(b"a")
+        assert await line.got(1) == b"a"
+
+    async def go_on() -> str:
+        return await asyncio.wait_for(kit.call(b"b"), 20)
+
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    for loop in loops:
+        loop.run_until_complete(stand_still())
+    assert asyncio.run(go_on()) == "thread"
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(run_sync, Blocking(kit.threads).batched(kit.batcher, b"c"))
+        assert called.result(20) == "thread"
+    for loop, line in zip(loops, kit.opened, strict=True):
+        line.theirs.send(b"!")
+        loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
+    kit.close()
+    for loop in loops:
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+    assert not kit.batcher._leaders
 
 
 def test_a_loop_that_ended_leaves_its_line_to_the_next_one() -> None:
