@@ -172,6 +172,25 @@ async def test_closing_waits_for_what_is_under_way(kit: Kit) -> None:
     assert line.ours.fileno() == -1
 
 
+async def test_a_line_that_is_being_opened_when_all_are_closed_is_closed_as_well(kit: Kit) -> None:
+    lines, asked, go = kit.batcher.lines, threading.Event(), threading.Event()
+    assert lines is not None
+
+    def slowly() -> Pair:
+        asked.set()
+        assert go.wait(20)
+        return kit.open()
+
+    lines._open_line = slowly
+    while not asked.is_set():
+        assert await kit.call(b"x") == "thread"
+    lines.close()
+    go.set()
+    while not kit.opened or kit.opened[0].ours.fileno() != -1:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert not lines._senders
+
+
 async def test_a_line_takes_calls_of_its_own_loop_only(kit: Kit) -> None:
     line = await kit.line()
     kit.batcher.add(b"other", Future())
