@@ -9,8 +9,10 @@ from contextlib import suppress
 
 import pytest
 import redis
+from redis.connection import SSLConnection
 
 from langgraph_statekit.checkpoint.backends.redis import RedisSaver
+from langgraph_statekit.checkpoint.backends.redis_connections import _Reset, close, opener
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Server, wait_until
 from tests.stores.redis_nodes import port_of
@@ -85,6 +87,15 @@ def network(server: Server, client: redis.Redis) -> Iterator[Network]:
 def far_saver(network: Network) -> Iterator[RedisSaver]:
     with RedisSaver.from_url(f"redis://127.0.0.1:{network.port}", socket_timeout_s=0.5) as made:
         yield made
+
+
+@pytest.mark.parametrize("kind", ["redis", "rediss", "redis+sentinel", "rediss+sentinel"])
+def test_every_connection_that_is_opened_here_is_closed_by_a_reset(kind: str) -> None:
+    opened = opener(f"{kind}://127.0.0.1:1/{'main' if 'sentinel' in kind else '0'}")()
+    assert isinstance(opened, redis.Redis)
+    assert issubclass(opened.connection_pool.connection_class, _Reset)
+    assert issubclass(opened.connection_pool.connection_class, SSLConnection) == kind.startswith("rediss")
+    close(opened)
 
 
 def stored_steps(saver: RedisSaver) -> list[int]:
