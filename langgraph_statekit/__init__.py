@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.retention_policy import Retention
     from langgraph_statekit.checkpoint.sampled import Sampled
     from langgraph_statekit.checkpoint.saver import StatekitSaver
+    from langgraph_statekit.checkpoint.sealing import Encryption
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
@@ -45,6 +46,7 @@ _HOMES = {
     "Copied": "checkpoint.copying",
     "Retention": "checkpoint.retention_policy",
     "Sampled": "checkpoint.sampled",
+    "Encryption": "checkpoint.sealing",
     "StatekitSaver": "checkpoint.saver",
     "SqliteSaver": "checkpoint.backends.sqlite",
     "RedisSaver": "checkpoint.backends.redis",
@@ -88,6 +90,7 @@ __all__ = [
     "Corrupt",
     "DataError",
     "Drift",
+    "Encryption",
     "FailureRate",
     "Fenced",
     "Lease",

@@ -10,6 +10,7 @@ _EXTRAS: Final = {
     "psycopg": "postgres",
     "psycopg_pool": "postgres",
     "obstore": "s3",
+    "cryptography": "encryption",
     "tqdm": "progress",
     "opentelemetry": "otel",
     "prometheus_client": "prometheus",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,14 +16,20 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DURABLE, ON_REQUEST, SERVED, STORES, Store
+from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
+    parser.addoption("--encrypted", action="store_true", help="with encryption, where a test opens any store")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--encrypted"):
+        from langgraph_statekit import Encryption
+
+        DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
+        os.environ["STATEKIT_KEYS"] = f"tests={b64encode(b'k' * 32).decode()}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("numprocesses", None):  # workers of xdist end by themselves when it is gone

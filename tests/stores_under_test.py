@@ -26,6 +26,10 @@ def unique() -> str:
     return f"t{os.urandom(8).hex()}"
 
 
+DEFAULTS: dict[str, Any] = {}
+"""Options of each saver that a test does not give; `pytest --encrypted` sets some."""
+
+
 class Store:
     """One fresh store: what `open_saver` takes, and what lies behind it. By default one without connections."""
 
@@ -34,7 +38,7 @@ class Store:
 
     def open(self, **options: Any) -> StatekitSaver:
         """Return a new saver on this store."""
-        return open_saver(self.url, **self.options, **options)
+        return open_saver(self.url, **{**self.options, **DEFAULTS, **options})
 
     def raw_dump(self) -> bytes:
         """Return everything the store holds, as the store holds it."""
@@ -56,7 +60,7 @@ class MemoryStore(Store):
         self._backend = MemoryBackend()
 
     def open(self, **options: Any) -> StatekitSaver:
-        return StatekitSaver(self._backend, **options)
+        return StatekitSaver(self._backend, **{**DEFAULTS, **options})
 
     def raw_dump(self) -> bytes:
         return b"\n".join(_flat(self._backend._threads))

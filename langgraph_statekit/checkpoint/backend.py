@@ -81,6 +81,9 @@ class Backend(Protocol):
         A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
         result is what `claims.fenced` returns.
 
+        A save that `claims.is_rekeyed`, given the thread's header, changes nothing either; its result is what
+        `claims.rekeyed` returns. One that is made and has a header gives it to a thread without.
+
         `SaveWrites`: the checkpoint need not exist (yet). Decided for each write by its (task, idx): `idx >= 0` keeps
         what is stored, `idx < 0` replaces it. Always True.
         """
@@ -124,18 +127,27 @@ class Backend(Protocol):
         """
 
     def drop_thread(self, thread: str) -> None:
-        """Remove everything of a thread; one that does not exist is no error."""
+        """Remove everything of a thread, its header too; one that does not exist is no error."""
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
-        """Copy rows (hidden ones too), order, frames and writes to a thread that has no rows.
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
+        """Copy rows (hidden ones too), order, frames and writes to a thread that has no rows, which gets `header`.
 
-        Returns False, and changes nothing, when the target has rows that another operation made. A repeat with
-        the same `operation` id finds its own copy and returns True. A missing source copies nothing.
+        Returns False, and changes nothing, when the target has rows that another operation made, or a header with
+        another id. A repeat with the same `operation` id finds its own copy and returns True. A missing source copies
+        nothing. Raises `claims.rekeyed`, and changes nothing, when the id of the source's header is another one.
         """
 
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the headers of those threads that have one."""
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        """Replace headers: thread, what is stored now, and what is to be; False for each that is not stored so."""
+
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
-        """Yield thread ids in pages, in a fixed order; with `run_ids`, only threads that have a row of these runs
-        (a store without such an index may yield more)."""
+        """Yield thread ids in pages, in a fixed order, of threads without rows too if they have a header.
+
+        With `run_ids`, only threads that have a row of these runs (a store without such an index may yield more).
+        """
 
     def sweep(self, orphans_us: int) -> Swept:
         """Remove some of what has expired, and of the writes that came so long ago and whose checkpoint never did.

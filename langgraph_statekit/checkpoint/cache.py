@@ -46,20 +46,31 @@ class Cache(Generic[K, V]):
 
     def put(self, key: K, value: V | None, size_bytes: int) -> None:
         """Hold a value instead of what was held under the key; None holds nothing."""
-        size_bytes += _ENTRY_BYTES
         with self._lock:
-            self._forget(key)
-            if value is not None and size_bytes <= self._largest_bytes:
-                self._items[key] = value, size_bytes
-                self._bytes += size_bytes
-                while self._bytes > self._max_bytes:
-                    self._forget(next(iter(self._items)))
+            self._put(key, value, size_bytes)
+
+    def hold(self, key: K, value: V, size_bytes: int) -> V:
+        """Return what is held under the key; hold the value if there is nothing."""
+        with self._lock:
+            held = self._items.get(key)
+            if held is None:
+                self._put(key, value, size_bytes)
+            return value if held is None else held[0]
 
     def forget(self, chosen: Callable[[K], bool]) -> None:
         """Forget the chosen keys."""
         with self._lock:
             for key in [key for key in self._items if chosen(key)]:
                 self._forget(key)
+
+    def _put(self, key: K, value: V | None, size_bytes: int) -> None:
+        size_bytes += _ENTRY_BYTES
+        self._forget(key)
+        if value is not None and size_bytes <= self._largest_bytes:
+            self._items[key] = value, size_bytes
+            self._bytes += size_bytes
+            while self._bytes > self._max_bytes:
+                self._forget(next(iter(self._items)))
 
     def _forget(self, key: K) -> None:
         item = self._items.pop(key, None)

@@ -1,4 +1,4 @@
-"""Who may write to a thread: leases with fencing tokens, decided from a store's record and clock. Pure.
+"""Who may write to a thread: leases with fencing tokens, and data keys; decided from a store's records. Pure.
 
 A token is the highest one before plus one, or the server's clock in microseconds if that is more: so it never falls,
 also after the record was deleted. It is checked in the same step as a save, which makes an expired lease harmless: who
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from langgraph_statekit.checkpoint.records import Save, from_text
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, from_text
 from langgraph_statekit.errors import Fenced, Misuse
 
 TOKEN_KEY: Final = "statekit_token"
@@ -80,3 +80,21 @@ def fenced(save: Save) -> Fenced:
         f"thread {from_text(save.thread)!r} was taken over or deleted: the token {save.token} is not that of its lease;"
         " stop working on it, or acquire the lease again"
     )
+
+
+NEEDS_KEYS: Final = "open the saver with encryption=Encryption(keys, active); the command statekit takes STATEKIT_KEYS"
+"""What to do about an encrypted thread."""
+
+
+class Rekeyed(Misuse):
+    """A save was sealed with another data key than its thread's, or with none where the thread has one."""
+
+
+def is_rekeyed(header: bytes, stored: bytes | None) -> bool:
+    """Say whether a save with this header must be sealed anew, given the thread's; else a thread without takes it."""
+    return header[:HEADER_ID_BYTES] != stored[:HEADER_ID_BYTES] if stored else len(header) == HEADER_ID_BYTES
+
+
+def rekeyed(thread: str) -> Rekeyed:
+    """Return the error of a save, or a copy, that `is_rekeyed`."""
+    return Rekeyed(f"thread {from_text(thread)!r} is encrypted, and nothing was changed: {NEEDS_KEYS}")

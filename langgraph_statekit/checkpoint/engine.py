@@ -16,12 +16,12 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    PendingWrite,
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
-from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, in_order, matches, ref_of
+from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
+from langgraph_statekit.checkpoint.delta_history import assembled
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of, require_label
@@ -316,21 +316,7 @@ class Engine:
                 f"checkpoints of thread {from_text(thread)!r} were being removed while it was read; try again"
             )
         read = self._frames.reader(thread, frames)
-        found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
-        for row, _, open_channels in reversed(steps):
-            wanted = {to_text(names[name]): names[name] for name in open_channels}
-            for write in in_order(writes[row.ref]):
-                if write.channel in wanted:
-                    found[wanted[write.channel]].append(codec.unpack_write(write))
-        values: dict[str, Any] = {}
-        result: dict[str, DeltaChannelHistory] = {}
-        for name, channel in names.items():
-            result[channel] = {"writes": found[channel]}
-            if name in seeds:
-                codec.unpack_value(values, channel, seeds[name], read)
-            if channel in values:
-                result[channel]["seed"] = values[channel]
-        return result
+        return assembled(codec, names, seeds, steps, writes, read)
 
     async def claim(self, claim: Claim) -> Held | None:
         store = await self._store()
@@ -357,6 +343,10 @@ class Engine:
         while page := await self._io(next, pages, ()):
             for thread in page:
                 await self._change(thread, lambda outline: without_runs(outline, wanted))
+
+    async def rotate_keys(self, rotate: Callable[[], int]) -> int:
+        await self._store()
+        return await self._io(rotate)
 
     async def copy_thread(self, source: str, target: str) -> None:
         if to_text(source) == to_text(target):

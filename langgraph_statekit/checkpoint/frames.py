@@ -1,9 +1,9 @@
 """One channel's versions as keyframes and deltas, and the envelope around every stored value.
 
-Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta), check (4 bytes), for a delta its base's key (16), the
-base's check (4) and its place in the chain (9), then the body. The check is a CRC-32 of what the body holds before
-compression, for a delta together with the check of its base: so it stands for the whole plain value, and tells two
-values of one key apart.
+Envelope: format (1 byte), flags (1 byte: 1 compressed, 2 delta; 4 encrypted and 8 padded, see `sealing`), check (4
+bytes), for a delta its base's key (16), the base's check (4) and its place in the chain (9), then the body. The check
+is a CRC-32 of what the body holds before compression, for a delta together with the check of its base: so it stands for
+the whole plain value, and tells two values of one key apart.
 
 A delta holds what `splice.diff` finds between two versions, so a list that grew by one message costs that message. Two
 levels (skip deltas): each version against the one before, and every so often one against the keyframe, so that a read
@@ -20,9 +20,10 @@ from typing import Final
 from zlib import crc32
 
 from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.claims import NEEDS_KEYS
 from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
-from langgraph_statekit.errors import Corrupt, SchemaTooNew
+from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -34,7 +35,10 @@ CHAIN_FRAMES: Final = 24
 """Frames that a read of one version needs at most: a keyframe, a skip delta, and deltas from one to the next."""
 DELTA_FROM_BYTES: Final = 1024
 _COMPRESSED: Final = 1
-_DELTA: Final = 2
+DELTA: Final = 2
+SEALED: Final = 4
+PADDED: Final = 8
+_FLAGS: Final = 15
 _HEAD: Final = 6
 _CHAIN: Final = _HEAD + KEY_BYTES + 4
 _BODY: Final = _CHAIN + 9
@@ -101,24 +105,32 @@ def unseal(data: bytes, base: bytes | None = None) -> bytes:
     Raises:
         Corrupt: The bytes were altered or cut.
         SchemaTooNew: A later release wrote them.
+        Misuse: They are encrypted, and the saver has no keys.
     """
     if data and data[0] > FORMAT:
         raise SchemaTooNew(f"a stored value has format {data[0]}, this release reads up to {FORMAT}: upgrade it")
     if len(data) < _HEAD or not data[0]:
         raise Corrupt(f"a stored value of {len(data)} bytes has no envelope; restore the thread from a copy")
     flags, check = data[1], data[2:_HEAD]
-    start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & _DELTA else (_HEAD, b"", b"")
-    if flags & ~(_COMPRESSED | _DELTA) or context is None or len(data) < start:
+    start, salt, context = (_BODY, data[_CHAIN - 4 : _CHAIN], base) if flags & DELTA else (_HEAD, b"", b"")
+    if flags & ~(_COMPRESSED | DELTA) or context is None or len(data) < start:
+        if is_sealed(data):
+            raise Misuse(f"the thread is encrypted: {NEEDS_KEYS}")
         raise Corrupt(f"a stored value of {len(data)} bytes has unknown flags; restore the thread from a copy")
     try:
         body = data[start:]
         if flags & _COMPRESSED:
             body = zstd.decompress(body, zstd_dict=_prefix(context))
         if crc32(body, crc32(salt)).to_bytes(4, "big") == check:
-            return _patched(context, body) if flags & _DELTA else body
+            return _patched(context, body) if flags & DELTA else body
     except (zstd.ZstdError, ValueError) as error:
         raise Corrupt(f"a stored value of {len(data)} bytes cannot be read: {error}") from error
     raise Corrupt(f"a stored value of {len(data)} bytes fails its checksum; restore the thread from a copy")
+
+
+def is_sealed(data: bytes) -> bool:
+    """Say whether an envelope is encrypted."""
+    return len(data) > 1 and data[0] == FORMAT and bool(data[1] & SEALED) and data[1] <= _FLAGS
 
 
 def _patched(base: bytes, body: bytes) -> bytes:
@@ -145,7 +157,7 @@ def encode(key: bytes, plain: bytes, chain: Chain | None) -> tuple[Frame, Chain 
         return _keyframe(key, plain)
     check = crc32(body, crc32(base.check)).to_bytes(4, "big")
     place = bytes((steps,)) + chain.size.to_bytes(4, "big") + chain.spent.to_bytes(4, "big")
-    data = b"".join((bytes((FORMAT, flags | _DELTA)), check, base.key, base.check, place, packed))
+    data = b"".join((bytes((FORMAT, flags | DELTA)), check, base.key, base.check, place, packed))
     return Frame(key, data), Chain(chain.keyframe, Plain(key, check, plain), steps, chain.size, chain.spent + len(data))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -24,11 +24,19 @@ from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hook, Hooks, LeaseLost
+from langgraph_statekit.extras import load
 from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
 from langgraph_statekit.versions import Schema, schemas_of
 
 _LEAST_TTL_S: Final = 0.1
 _MOST_TTL_US: Final = 1 << 52  # some stores keep it in a double
+
+if TYPE_CHECKING:
+    from langgraph_statekit.checkpoint.sealing import Encryption
+
+
+def _no_keys() -> int:
+    raise Misuse("the saver has no keys: open it with encryption=Encryption(keys, active)")
 
 
 class Lifecycle(BaseCheckpointSaver[str]):
@@ -49,12 +57,23 @@ class Lifecycle(BaseCheckpointSaver[str]):
         retention: Retention | None = None,
         ttl_s: float | None = None,
         expire_interrupted: bool = False,
+        tenant: str | None = None,
+        encryption: Encryption | None = None,
+        require_encryption: bool = False,
     ) -> None:
         require_numbers(int, 0, cache_bytes=cache_bytes, max_pending_bytes=max_pending_bytes)
         require_numbers(int, 1, workers=workers, max_pending=max_pending)
         if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
             raise Misuse(f"the option serde must be a serializer (dumps_typed, loads_typed), not {serde!r}")
         super().__init__(serde=serde or StatekitSerializer())
+        if not isinstance(require_encryption, bool) or (require_encryption and encryption is None):
+            raise Misuse("require_encryption must be True or False, and True needs encryption=Encryption(keys, active)")
+        self._rotate: Callable[[], int] = _no_keys
+        if encryption is not None:
+            encrypted = load("checkpoint.encrypted", "EncryptedBackend")(
+                backend, encryption, tenant=tenant, require=require_encryption
+            )
+            backend, self._rotate = encrypted, encrypted.rotate
         self.backend = backend
         if isinstance(secret_keys, str):
             raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
@@ -145,6 +164,24 @@ class Lifecycle(BaseCheckpointSaver[str]):
     async def asetup(self) -> None:
         """Async version of `setup`."""
         await self._async.setup()
+
+    def rotate_keys(self) -> int:
+        """Wrap the keys of all threads with the active master key, and return how many had another one.
+
+        Only headers are written, so it is fast, and threads may be in use. First give the new key to every worker, then
+        make it active in all of them, then rotate. After a stop, or to be sure, call it again; once it returns 0 no
+        thread needs the old key.
+
+        Raises:
+            Misuse: The saver has no `encryption`, or a thread has a key that is unknown; all others are done.
+            Corrupt: A header was altered; all others are done.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(self._sync.rotate_keys(self._rotate))
+
+    async def arotate_keys(self) -> int:
+        """Async version of `rotate_keys`."""
+        return await self._async.rotate_keys(self._rotate)
 
     def lease(
         self,

@@ -51,7 +51,7 @@ A = TypeVarTuple("A")
 
 def store_of(backend: Backend) -> str:
     """Return the kind of a store as events name it."""
-    return type(backend).__name__.removesuffix("Backend").lower()
+    return type(getattr(backend, "inner", backend)).__name__.removesuffix("Backend").lower()
 
 
 def observed_save(backend: Backend, hook: Hook) -> Callable[[Sequence[Save]], Sequence[bool | Exception]]:

@@ -17,6 +17,8 @@ _ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
 
 KEY_BYTES = 16
 NAME_BYTES = 8
+HEADER_ID_BYTES = 8
+"""Bytes that a thread's header begins with; they stay when the rest is wrapped anew."""
 
 
 def to_text(value: object) -> str:
@@ -133,11 +135,19 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A row with its writes, its frames and the frames that these build on."""
+    """A row with its writes, its frames and the frames that these build on.
+
+    Attributes:
+        row: The row.
+        frames: Its frames by key.
+        writes: Its writes.
+        header: The thread's, see `SaveRow`; a store may leave it out where the row is not sealed.
+    """
 
     row: Row
     frames: Mapping[bytes, Frame]
     writes: Sequence[Write]
+    header: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +224,8 @@ class SaveRow:
         token: That of the lease under which it is saved, see `claims`; None: under none.
         whole: It comes with all values there are; else one whose parent is gone is refused if it lacks some.
         ttl_us: The time to live of its thread from now on, see `expiry`; None: as it was.
+        header: Of the data key that it is sealed with (see `sealing`): only the id, of a thread that has it; all of it,
+            for one that may have none yet. Empty: it is not sealed.
     """
 
     row: Row
@@ -222,6 +234,7 @@ class SaveRow:
     token: int | None = None
     whole: bool = False
     ttl_us: int | None = None
+    header: bytes = b""
 
     @property
     def thread(self) -> str:
@@ -242,11 +255,12 @@ class SaveRow:
 
 @dataclass(frozen=True, slots=True)
 class SaveWrites:
-    """The writes of one task to store; `token` as in `SaveRow`."""
+    """The writes of one task to store; `token` and `header` as in `SaveRow`."""
 
     ref: Ref
     writes: Sequence[Write]
     token: int | None = None
+    header: bytes = b""
 
     @property
     def thread(self) -> str:

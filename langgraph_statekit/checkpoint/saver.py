@@ -45,6 +45,9 @@ class StatekitSaver(Lifecycle):
             expires as a whole, by the store's clock; reads and writes in the first tenth of the time may leave the end
             as it is. A thread has what its last checkpoint was saved with. None: it stays for ever.
         expire_interrupted: Let threads expire that wait for an answer to an interrupt, too. Leased ones never do.
+        tenant: Whose threads these are; the data keys of one tenant's threads are of no use to another's.
+        encryption: Keys with which values, metadata and writes are encrypted; None: they are not.
+        require_encryption: Refuse what was stored without encryption, which else is read as it is.
     """
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -106,6 +106,14 @@ def _sweep(given: Namespace) -> int:
     return 0
 
 
+def rotate(given: Namespace) -> int:
+    """Wrap the keys of all threads with the active key."""
+    with opened(given.url) as saver:
+        count = saver.rotate_keys()
+    emit({"rotated": count}, [f"{count:,} threads have the active key now, and all others had it before"], given.json)
+    return 0
+
+
 def _shown(outline: Outline) -> list[Row]:
     return [row for row in outline.rows if not row.hidden]
 

@@ -20,7 +20,7 @@ from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.records import Outline, Query, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
-from langgraph_statekit.cli.stores import missing, thread_ids
+from langgraph_statekit.cli.stores import encryption, missing, thread_ids
 from langgraph_statekit.cli.terminal import emit, progress, table, without_login
 from langgraph_statekit.errors import DataError, Misuse, StatekitError
 
@@ -54,7 +54,7 @@ def doctor(given: Namespace) -> int:
     """Check a store; 1 if something is wrong."""
     if not given.url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(given.url, serde=ForeignSerializer(), workers=1)
+    saver = open_saver(given.url, serde=ForeignSerializer(), workers=1, encryption=encryption())
     checked = Checked()
     total = 0
     try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
-from langgraph_statekit.cli.change import fork, label, prune
+from langgraph_statekit.cli.change import fork, label, prune, rotate
 from langgraph_statekit.cli.doctor import doctor
 from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
@@ -32,6 +32,8 @@ _BREAK: Final = re.compile(r"\s*\n\s*")
 _EPILOG: Final = """\
 The store is named by --url or by the variable STATEKIT_URL, which keeps a password out of the list of processes:
 sqlite:///agent.db, redis://host:6379/0?prefix=shop, postgresql://host/db?schema=agents, s3://bucket/prefix, file:///dir
+
+Encrypted threads need their keys in the variable STATEKIT_KEYS: NAME=KEY,NAME=KEY in base64, the active one first.
 
 exit codes:
   0    done, and nothing is wrong
@@ -144,6 +146,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     _at(one, "label this checkpoint")
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--remove", action="store_true", help="take the label away")
+
+    command("rotate", rotate, "wrap the keys of all encrypted threads with the first one of STATEKIT_KEYS")
 
     one = command("migrate", migrate, "bring stored states to the newest version, each thread under its lease")
     one.add_argument("threads", nargs="*", metavar="THREAD")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -23,6 +25,10 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.status import DAMAGED, UNFINISHED, Status, is_control, status_of
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
+from langgraph_statekit.extras import load
+
+if TYPE_CHECKING:
+    from langgraph_statekit.checkpoint.sealing import Encryption
 
 _NO_TOKEN: Final = -1
 _PRESENT: Final = object()
@@ -44,7 +50,7 @@ def opened(
     """
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1)
+    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1, encryption=encryption())
     for engine in (saver._sync, saver._async):
         engine.ttl_us = engine.ttl_us or None  # a thread keeps the time to live that it has
     try:
@@ -53,6 +59,29 @@ def opened(
         yield saver
     finally:
         saver.close()
+
+
+def encryption() -> Encryption | None:
+    """Return the keys that the environment holds.
+
+    Raises:
+        Misuse: They cannot be read.
+    """
+    text = os.environ.get("STATEKIT_KEYS")
+    if not text:
+        return None
+    items = [item.strip().partition("=") for item in text.split(",")]
+    try:
+        keys = {name: b64decode(key, validate=True) for name, _, key in items}
+    except ValueError:
+        keys = {}
+    if len(keys) < len(items):
+        raise Misuse("STATEKIT_KEYS must be NAME=KEY,NAME=KEY: keys of 32 bytes in base64, the active one first")
+    try:
+        made: Encryption = load("checkpoint.sealing", "Encryption")(keys, active=items[0][0])
+    except ModuleNotFoundError as error:
+        raise Misuse(str(error)) from error
+    return made
 
 
 def thread_ids(saver: StatekitSaver) -> list[str]:

@@ -116,7 +116,7 @@ def test_a_run_that_dies_at_any_request_of_a_call_is_whole_too(
     """Where one call is many requests, a process can die between them."""
 
     def stand_before_driver(saver: StatekitSaver, number: int) -> tuple[Faulty, Faulty]:
-        bucket = saver.backend._bucket
+        bucket = getattr(saver.backend, "inner", saver.backend)._bucket
         bucket._driver = driver = Faulty(bucket._driver, number, acts)
         return driver, _stand_before(saver, Faulty(saver.backend))[0]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from langgraph_statekit import Encryption
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
 _PATH = Path(__file__).resolve().parents[1] / "stores_under_test.py"
@@ -20,6 +21,8 @@ assert _SPEC.loader is not None
 _stores = importlib.util.module_from_spec(_SPEC)
 sys.modules["stores_under_test"] = _stores
 _SPEC.loader.exec_module(_stores)
+if os.environ.get("STATEKIT_SUITE_ENCRYPTED"):
+    _stores.DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
 
 
 def _new_store(directory: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ from tests.servers import Servers
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_checkpointer_test_of_langgraph_passes(suite_name: str, servers: Servers) -> None:
-    counts = run(suite_name, servers)
+def test_every_checkpointer_test_of_langgraph_passes(suite_name: str, servers: Servers, request: Any) -> None:
+    counts = run(suite_name, servers, encrypted=request.config.getoption("--encrypted"))
     assert counts.failed == 0, str(counts)
     assert counts.passed == EXPECTED.get(version("langgraph"), counts.passed)
     assert counts.passed > 600

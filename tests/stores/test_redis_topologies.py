@@ -11,6 +11,7 @@ from redis import asyncio as aredis
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
 
+from langgraph_statekit import Encryption
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Write
 from langgraph_statekit.errors import Unavailable
@@ -33,13 +34,22 @@ def url(nodes: list[Server]) -> str:
     return f"redis+cluster://127.0.0.1:{port_of(nodes[0])}"
 
 
-async def test_conforms_on_a_cluster(url: str) -> None:
-    await conforms(lambda: RedisSaver.from_url(url, prefix=fresh()))
+PLAIN_OR_ENCRYPTED = pytest.mark.parametrize(
+    "encryption", [None, Encryption({"one": b"k" * 32}, "one")], ids=["plain", "encrypted"]
+)
 
 
-def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(url: str, nodes: list[Server]) -> None:
+@PLAIN_OR_ENCRYPTED
+async def test_conforms_on_a_cluster(url: str, encryption: Encryption | None) -> None:
+    await conforms(lambda: RedisSaver.from_url(url, prefix=fresh(), encryption=encryption))
+
+
+@PLAIN_OR_ENCRYPTED
+def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(
+    url: str, nodes: list[Server], encryption: Encryption | None
+) -> None:
     names = [f"t{i}" for i in range(60)]
-    with RedisSaver.from_url(url, prefix=fresh()) as saver:
+    with RedisSaver.from_url(url, prefix=fresh(), encryption=encryption) as saver:
         for name in names:
             chat(saver, 2, name)
         assert all(int(str(ask(node, "DBSIZE"))) > 0 for node in nodes)
@@ -55,7 +65,7 @@ def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(url: st
 
 def test_a_copy_between_nodes_expires_in_a_time_of_its_own_unless_it_is_interrupted(url: str) -> None:
     with RedisSaver.from_url(url, prefix=fresh(), ttl_s=100) as saver, RedisSaver.from_url(url, prefix="x") as other:
-        client = other.backend._connected()
+        client = other.backend._calls.connected()
         chat(saver, 2, "s")
         saver.put_writes(config("s ends", id=chat(saver, 2, "s ends")[-1]), [("m", 1)], "task")
         saver.put_writes(config("s", id=next(saver.list(config("s"))).checkpoint["id"]), [("__interrupt__", 1)], "task")

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_held, is_over
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
 from langgraph_statekit.checkpoint.frames import find, with_bases
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
+    HEADER_ID_BYTES,
     Change,
     Frame,
     Outline,
@@ -43,6 +44,7 @@ class _Thread:
     early: dict[Ref, int] = field(default_factory=dict)
     ttl_us: int = 0
     until_us: int | None = None
+    header: bytes = b""
 
     def free(self, row: Row, at: int) -> int:
         """The place of a new row."""
@@ -136,10 +138,13 @@ class MemoryBackend:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
-            done = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
-            if done:
+            if is_rekeyed(save.header, (self._alive(save.thread) or _Thread()).header):
+                return rekeyed(save.thread)
+            saved = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
+            if saved:
+                self._threads[save.thread].header = self._threads[save.thread].header or save.header
                 self._live_on(save.thread)
-            return done
+            return saved
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._lock:
@@ -194,7 +199,7 @@ class MemoryBackend:
             if refresh:
                 self._live_on(thread)
             frames, writes = held.fill(row.keys, [row.ref])
-            return Stored(row, frames, writes.get(row.ref, ()))
+            return Stored(row, frames, writes.get(row.ref, ()), held.header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._lock:
@@ -251,7 +256,7 @@ class MemoryBackend:
             self._threads.pop(thread, None)
             self._leases.pop(thread, None)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:
             there = self._alive(target) or _Thread()
             if there.rows:
@@ -259,6 +264,10 @@ class MemoryBackend:
             held = self._alive(source)
             if held is None or not held.rows:
                 return True
+            if held.header[:HEADER_ID_BYTES] != header[:HEADER_ID_BYTES]:
+                raise rekeyed(source)
+            if there.header and is_rekeyed(header, there.header):
+                return False
             self._threads[target] = _Thread(
                 held.seq,
                 there.rev + 1,
@@ -271,18 +280,37 @@ class MemoryBackend:
                 {ref._replace(thread=target): dict(writes) for ref, writes in held.writes.items()} | there.writes,
                 {ref._replace(thread=target): at for ref, at in held.early.items()} | there.early,
                 held.ttl_us,
+                header=header,
             )
             self._live_on(target)
             return True
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        with self._lock:
+            return {name: held.header for name in threads if (held := self._alive(name)) and held.header}
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        with self._lock:
+            return [self._rewrap(*change) for change in changes]
+
+    def _rewrap(self, name: str, before: bytes, header: bytes) -> bool:
+        held = self._alive(name)
+        if held is None or held.header != before:
+            return False
+        held.header = header
+        return True
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         with self._lock:
             found = sorted(
                 name
                 for name, held in self._threads.items()
-                if held.rows
-                and not is_over(held.until_us, _now_us())
-                and (run_ids is None or any(row.run_id in run_ids for row in held.rows.values()))
+                if not is_over(held.until_us, _now_us())
+                and (
+                    held.rows or held.header
+                    if run_ids is None
+                    else any(row.run_id in run_ids for row in held.rows.values())
+                )
             )
         if found:
             yield found
@@ -314,7 +342,7 @@ class MemoryStoreSaver(StatekitSaver):
 
     def __init__(self, *, tenant: str | None = None, **options: Any) -> None:
         of_tenant("", tenant)
-        super().__init__(MemoryBackend(), **options)
+        super().__init__(MemoryBackend(), tenant=tenant, **options)
 
     @classmethod
     @query_options

@@ -25,9 +25,11 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     lender,
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import (
+    REKEYED,
     columns,
     row_calls,
     row_of,
+    saved,
     size_bytes,
     writes_calls,
 )
@@ -39,7 +41,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     version,
     warmed,
 )
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -71,10 +73,11 @@ _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
 _SAVE_ROW: Final = (
     "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
     " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
-    " %b::bigint))"
+    " %b::bigint, %b::bytea))"
 )
 _SAVE_WRITES: Final = (
-    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[], %b::bytea[]))"
+    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
+    " %b::bytea[], %b::bytea))"
 )
 _CLAIM: Final = (
     "SELECT n, holder, owner, token, until_us"
@@ -195,7 +198,7 @@ class PostgresBackend:
         results: list[bool | Exception] = [True] * len(saves)
         for (_, places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
-                results[at] = fenced(saves[at]) if result is None else result
+                results[at] = saved(saves[at], result)
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
@@ -211,6 +214,7 @@ class PostgresBackend:
         found: Row | None = None
         frames: dict[bytes, Frame] = {}
         writes: list[Write] = []
+        header = b""
         for kind, num, a, b, c, d, data, keys, deltas in self._run(
             "SELECT * FROM {schema}.load_1(%b, %b, %b, %b)", thread, ns, id, refresh
         ):
@@ -218,9 +222,11 @@ class PostgresBackend:
                 found = row_of(thread, (num, ns, a, b, c, False, d, keys, deltas, data))
             elif kind == 1:
                 frames[keys] = Frame(keys, data)
-            else:
+            elif kind == 2:
                 writes.append(Write(a, num, b, c, data))
-        return None if found is None else Stored(found, frames, writes)
+            else:
+                header = data
+        return None if found is None else Stored(found, frames, writes, header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         conditions = {
@@ -235,7 +241,7 @@ class PostgresBackend:
             f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
         )
-        return [row_of(query.thread, columns) for columns in found]
+        return [row_of(query.thread, values) for values in found]
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -295,13 +301,26 @@ class PostgresBackend:
     def drop_thread(self, thread: str) -> None:
         self._run("SELECT {schema}.delete_1(%b)", thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
-        [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b)", source, target, operation)
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
+        [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b, %b)", source, target, operation, header or None)
+        if done == REKEYED:
+            raise rekeyed(source)
         return bool(done)
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        wanted = f"thread_id = ANY (%b::text[]) AND header IS NOT NULL AND {_NOT_OVER}"
+        return dict(self._run(f"SELECT thread_id, header FROM {{schema}}.threads t WHERE {wanted}", list(threads)))
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        done = self._run("SELECT {schema}.rewrap_1(%b::text[], %b::bytea[], %b::bytea[])", *columns(changes, 3))
+        made = {thread for (thread,) in done}
+        return [thread in made for thread, _, _ in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         table, given = ("threads", ()) if run_ids is None else ("rows", (list(run_ids),))
-        wanted = "seq > 0" if run_ids is None else "run_id IS NOT NULL AND run_id = ANY (%b::text[])"
+        wanted = (
+            "(seq > 0 OR header IS NOT NULL)" if run_ids is None else "run_id IS NOT NULL AND run_id = ANY (%b::text[])"
+        )
         last: str | None = None
         while True:
             found = self._run(
@@ -357,7 +376,7 @@ class PostgresSaver(StatekitSaver):
     ) -> None:
         keys = checked_keys(audit_keys)
         backend = PostgresBackend(pool_or_connection, schema=schema_of(schema, tenant), retry_s=retry_s)
-        super().__init__(backend, **options)
+        super().__init__(backend, tenant=tenant, **options)
         self._audit = partial(audit_text, keys) if keys else None
 
     @classmethod

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from psycopg.rows import TupleRow
 
+from langgraph_statekit.checkpoint.claims import fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
 
+REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
 
@@ -35,25 +38,32 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         [b"".join(frame.base) if frame.base else None for frame in stored],
         [frame.data for frame in stored],
         [frame.key for frame in kept.values() if frame.data is None],
-        *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.ttl_us),
+        *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.ttl_us, save.header or None),
     )
 
 
 def writes_calls(saves: Sequence[Save]) -> list[Call]:
     """Return a call for the writes of each checkpoint, in an order that is the same in every batch."""
-    merged: dict[tuple[Ref, int], tuple[list[int], dict[tuple[str, int], Write]]] = {}
+    merged: dict[tuple[Ref, int, bytes], tuple[list[int], dict[tuple[str, int], Write]]] = {}
     for at, save in enumerate(saves):
         if isinstance(save, SaveWrites):
-            places, kept = merged.setdefault((save.ref, save.token or 0), ([], {}))
+            places, kept = merged.setdefault((save.ref, save.token or 0, save.header), ([], {}))
             places.append(at)
             for write in save.writes:
                 if write.idx < 0 or (write.task, write.idx) not in kept:
                     kept[write.task, write.idx] = write
     calls: list[Call] = []
-    for (ref, token), (places, kept) in sorted(merged.items(), key=lambda one: one[0]):
+    for (ref, token, header), (places, kept) in sorted(merged.items(), key=lambda one: one[0]):
         writes = ((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(kept.items()))
-        calls.append((places, (*ref, token or None, *columns(writes, 5))))
+        calls.append((places, (*ref, token or None, *columns(writes, 5), header or None)))
     return calls
+
+
+def saved(save: Save, result: int | None) -> bool | Exception:
+    """Return how a save went."""
+    if result == REKEYED:
+        return rekeyed(save.thread)
+    return fenced(save) if result is None else result == 1
 
 
 def columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:

@@ -2,6 +2,7 @@
 --
 -- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, and the thread's lease.
 --   meta    hash: v = format, rev, seq = highest one given, by = operation of the copy, op = that of the last apply,
+--           k = header of the data key,
 --           h:NAMESPACE = name of its head, r:RUN = number of its rows (RUN begins with "="),
 --           e:NAMESPACE \0 ID = when writes came (microseconds) that have no row yet;
 --           if it can expire: t = time to live (negative: interrupted or not), u = its end while it has one
@@ -19,7 +20,7 @@
 -- Nothing but the index and `n` holds the thread's id, so that whole keys can be copied to another thread.
 
 local FORMAT = 1
-local FENCED = 2
+local FENCED, REKEYED = 2, 3
 local CHUNK = 1000 -- unpack fails at about 8,000 values; even, because HSET takes pairs
 local NONE = string.rep('-', 17)
 local INTERRUPT = -3
@@ -29,13 +30,26 @@ local call, byte, sub = redis.call, string.byte, string.sub
 local meta, order, heads, data, writes, index, lease = unpack(KEYS)
 local verb = ARGV[1]
 
-local version, ttl, till = unpack(call('HMGET', meta, 'v', 't', 'u'))
+local version, ttl, till, header = unpack(call('HMGET', meta, 'v', 't', 'u', 'k'))
 local source_version = KEYS[8] and call('HGET', KEYS[8], 'v') -- only a copy has it
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
 
 -- Whether a save with this token comes too late.
 local function fenced(token) return token ~= '' and call('HGET', lease, 'token') ~= token end
+
+-- Whether a save, or a copy, is sealed with another key than its thread's: see claims.py.
+local function rekeyed(sent, stored)
+  if stored then return sub(sent, 1, 8) ~= sub(stored, 1, 8) end
+  return #sent == 8
+end
+
+local function keep(sent, thread)
+  if sent ~= '' and not header then
+    call('HSET', meta, 'k', sent)
+    call('ZADD', index, 0, thread)
+  end
+end
 
 -- A call makes all functions anew up to where it returns, so the verbs come in the order of how often they are called.
 
@@ -149,12 +163,14 @@ local function merge(old, new)
   return table.concat(sequence)
 end
 
--- ARGV: token or '', member, then task and entries of each batch.
+-- ARGV: token or '', header or '', thread, member, then task and entries of each batch.
 if verb == 'save_writes' then
   if fenced(ARGV[2]) then return FENCED end
-  local member = ARGV[3]
+  if rekeyed(ARGV[3], header) then return REKEYED end
+  keep(ARGV[3], ARGV[4])
+  local member = ARGV[5]
   local head, asking = mark(member), false
-  for i = 4, #ARGV, 2 do
+  for i = 6, #ARGV, 2 do
     local task, entries = ARGV[i], ARGV[i + 1]
     asking = asking or ttl and asks(entries, 1)
     local name = sub(redis.sha1hex(member .. '\0' .. task), 1, 17)
@@ -286,13 +302,14 @@ local function complete(head, sent)
   return true
 end
 
--- ARGV: token or '', member of the row and of its parent, namespace, thread, head and body, run, at and until
--- when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the thread's
--- time to live from now on or '', keys of the frames to remove, then key and data of each other frame.
+-- ARGV: token or '', header or '', member of the row and of its parent, namespace, thread, head and body, run, at and
+-- until when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the
+-- thread's time to live from now on or '', keys of the frames to remove, then key and data of each other frame.
 if verb == 'save' then
   if fenced(ARGV[2]) then return FENCED end
-  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life = unpack(ARGV, 3, 14)
-  local first = 15
+  if rekeyed(ARGV[3], header) then return REKEYED end
+  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life = unpack(ARGV, 4, 15)
+  local first = 16
   local gone = first - 1 + removed
   local keys, checks, frame_heads = {}, {}, {}
   for i = first, gone do
@@ -326,6 +343,7 @@ if verb == 'save' then
     call('ZADD', index, 0, thread)
   end
   call('HSET', meta, unpack(fields))
+  keep(ARGV[3], thread)
   set_aside(keys, checks)
   many('HDEL', heads, ARGV, first, gone)
   many('HDEL', data, ARGV, first, gone)

@@ -6,35 +6,26 @@ buckets, so that the index of a bucket's threads shares their slot of a cluster.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from hashlib import sha1
-from importlib.resources import files
 from os import urandom
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
-from redis import exceptions as failures
-from redis.cluster import RedisCluster
+from redis import RedisCluster
 
 from langgraph_statekit.checkpoint.backends import redis_facts
+from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
-    close,
-    exchange,
-    is_own,
-    lender,
     lone_connection,
     opener,
-    require_bytes,
 )
-from langgraph_statekit.checkpoint.backends.redis_errors import DRIVER, TRANSIENT, explained
 from langgraph_statekit.checkpoint.backends.redis_format import (
     BUCKETS,
+    REKEYED,
     Argument,
     address,
     claim_arguments,
-    encoded,
     links_of,
     member_of,
     optional,
@@ -49,7 +40,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
@@ -64,19 +55,13 @@ from langgraph_statekit.checkpoint.records import (
     Stored,
     Write,
 )
-from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.tenants import of_tenant
 from langgraph_statekit.checkpoint.urls import query_options
 from langgraph_statekit.errors import Misuse
 
-T = TypeVar("T")
-
 _PAGE_BUCKETS: Final = 64
 _PAGE_THREADS: Final = 1000
-_PARTS: Final = ("redis.lua", "redis_read.lua", "redis_change.lua")
-_SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS)
-_SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisBackend:
@@ -108,47 +93,32 @@ class RedisBackend:
             raise Misuse(f"prefix {prefix!r} has a brace in it, which would choose the slot of a cluster")
         self._prefix = prefix
         self._retry_s = retry_s
-        self._lock = threading.Lock()
-        self._client: Client | None = None
-        self._open: Callable[[], Client] | None = None
-        if isinstance(client, Client):
-            self._client = require_bytes(client)
-        else:
-            if isinstance(client, AsyncClient):
-                client = lender(client)
-            if not callable(client):
-                raise Misuse(f"a client of redis-py is needed, not {type(client).__name__}; for a URL use from_url")
-            self._open = client
+        self._calls = Calls(client, prefix, retry_s)
 
     def setup(self) -> None:
         """Nothing to create."""
 
     def close(self) -> None:
         """Close the connections that the backend opened; a later call opens new ones."""
-        if self._open is None:
-            return
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            close(client)
+        self._calls.close()
 
     def spare(self) -> RedisBackend:
-        return RedisBackend(self._open or self._connected(), prefix=self._prefix, retry_s=0)
+        return RedisBackend(self._calls.open or self._calls.connected(), prefix=self._prefix, retry_s=0)
 
     def exists(self) -> bool:
-        return self._ask(lambda client: bool(client.ping()))
+        return self._calls.ask(lambda client: bool(client.ping()))
 
     def facts(self) -> Sequence[Fact]:
-        return self._ask(redis_facts.ask)
+        return self._calls.ask(redis_facts.ask)
 
     def usage(self, thread: str) -> Usage:
         keys = self._keys(thread)[:5]
         asked = [("MEMORY USAGE", key, "SAMPLES", 0) for key in keys]
-        *sizes, meta = self._pipeline([*asked, ("HKEYS", keys[0])], errors=True)
+        *sizes, meta = self._calls.pipeline([*asked, ("HKEYS", keys[0])], errors=True)
         return redis_facts.usage(sizes, meta)
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        replies = self._eval_all([self._call(save) for save in saves])
+        replies = self._calls.eval_all([self._call(save) for save in saves])
         return [saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
 
     def _call(self, save: Save) -> tuple[Sequence[bytes], Sequence[Argument]]:
@@ -158,21 +128,21 @@ class RedisBackend:
         """Return a connection for saves from an event loop's own thread; None if the client is not our own."""
 
         def command(save: Save) -> tuple[Argument, ...]:
-            return _evalsha(*self._call(save))
+            return evalsha(*self._call(save))
 
-        conn = lone_connection(self._connected()) if self._open is not None else None
+        conn = lone_connection(self._calls.connected()) if self._calls.open is not None else None
         return None if conn is None else RedisLine(conn, command, saved, conn.socket_timeout or 10.0)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
-        replies = self._eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
+        replies = self._calls.eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
         return [reply if isinstance(reply, Exception) else unpack_lease(reply) for reply in replies]
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found = self._run("load", thread, ns, optional(id), int(refresh))
         if found is None:
             return None
-        name, head, body, frames, batches = found
-        return Stored(unpack_row(thread, name, head, body), unpack_frames(*frames), unpack_writes(batches))
+        name, head, body, frames, batches, header = found
+        return Stored(unpack_row(thread, name, head, body), unpack_frames(*frames), unpack_writes(batches), header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
@@ -204,17 +174,32 @@ class RedisBackend:
     def drop_thread(self, thread: str) -> None:
         self._run("drop", thread, thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         if self._apart(source, target):
             parts = self._run("export", source)
-            return bool(self._run("import", target, operation, target, *parts))
-        keys = [*self._keys(target), *self._keys(source)[:5]]
-        return bool(self._eval(keys, "copy", operation, target))
+            done = self._run("import", target, operation, target, header, *parts)
+        else:
+            keys = [*self._keys(target), *self._keys(source)[:5]]
+            done = self._calls.eval(keys, "copy", operation, target, header)
+        if done == REKEYED:
+            raise rekeyed(source)
+        return bool(done)
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        found = self._calls.pipeline([("HGET", self._keys(thread)[0], "k") for thread in threads])
+        return {thread: header for thread, header in zip(threads, found, strict=True) if header}
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        replies = self._calls.eval_all([(self._keys(thread), ["rewrap", *headers]) for thread, *headers in changes])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return [reply == 1 for reply in replies]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         for ends in self._indexed():
             mortal = [thread for thread, end in ends.items() if end]
-            stored = self._pipeline([("HEXISTS", self._keys(thread)[0], "v") for thread in mortal])
+            stored = self._calls.pipeline([("HEXISTS", self._keys(thread)[0], "v") for thread in mortal])
             gone = {thread for thread, alive in zip(mortal, stored, strict=True) if not alive}
             found = [thread for thread in ends if thread not in gone]
             for at in range(0, len(found), _PAGE_THREADS):
@@ -228,7 +213,7 @@ class RedisBackend:
         """Yield threads, also some that have expired, with their ends, or 0."""
         for first in range(0, BUCKETS, _PAGE_BUCKETS):
             buckets = range(first, first + _PAGE_BUCKETS)
-            replies = self._pipeline([("ZRANGE", self._index(bucket), 0, -1, "WITHSCORES") for bucket in buckets])
+            replies = self._calls.pipeline([("ZRANGE", self._index(bucket), 0, -1, "WITHSCORES") for bucket in buckets])
             yield {thread: end for reply in replies for thread, end in scored(reply)}
 
     def sweep(self, orphans_us: int) -> Swept:
@@ -237,7 +222,7 @@ class RedisBackend:
             threads = list(ends)
             for at in range(0, len(threads), _PAGE_THREADS):
                 calls = [(self._keys(each), ("sweep", each, orphans_us)) for each in threads[at : at + _PAGE_THREADS]]
-                for reply in self._eval_all(calls):
+                for reply in self._calls.eval_all(calls):
                     if isinstance(reply, Exception):
                         raise reply
                     orphans += reply
@@ -247,12 +232,12 @@ class RedisBackend:
         fields = [f"r:{optional(run_id)}".encode() for run_id in run_ids]
         if not fields:
             return []
-        counts = self._pipeline([("HMGET", self._keys(thread)[0], *fields) for thread in threads])
+        counts = self._calls.pipeline([("HMGET", self._keys(thread)[0], *fields) for thread in threads])
         return [thread for thread, found in zip(threads, counts, strict=True) if any(found)]
 
     def _apart(self, source: str, target: str) -> bool:
         buckets = {address(source)[0], address(target)[0]}
-        return len(buckets) > 1 and self._ask(lambda client: isinstance(client, RedisCluster))
+        return len(buckets) > 1 and self._calls.ask(lambda client: isinstance(client, RedisCluster))
 
     def _index(self, bucket: int) -> bytes:
         return f"{self._prefix}:{{{bucket}}}:i".encode()
@@ -263,76 +248,7 @@ class RedisBackend:
         return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
-        return self._eval(self._keys(thread), verb, *args)
-
-    def _eval(self, keys: Sequence[bytes], *args: Argument) -> Any:
-        plain = encoded(args)
-
-        def call(client: Client) -> Any:
-            try:
-                return client.evalsha(_SHA, len(keys), *keys, *plain)
-            except failures.NoScriptError:
-                return client.eval(_SCRIPT, len(keys), *keys, *plain)
-
-        return self._ask(call)
-
-    def _eval_all(self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]) -> list[Any]:
-        """Return the reply or the error of each call."""
-        replies: list[Any] = [failures.NoScriptError()] * len(calls)
-        commands = [_evalsha(keys, args) for keys, args in calls]
-        left = list(range(len(calls)))
-        while left:
-            for at, reply in zip(left, self._pipeline([commands[at] for at in left], errors=True), strict=True):
-                replies[at] = reply
-            left = [at for at in left if isinstance(replies[at], failures.NoScriptError)]
-            if left:  # the first loads the script for the others, on a cluster for those of its node
-                commands[left[0]] = ("EVAL", _SCRIPT, *commands[left[0]][2:])
-        return replies
-
-    def _pipeline(self, commands: Sequence[tuple[Argument, ...]], *, errors: bool = False) -> list[Any]:
-        """Return the replies; with `errors` an error of the server stands in its place, else the first is raised."""
-
-        def call(client: Client) -> list[Any]:
-            if errors and is_own(client):
-                return [self._reply(each) for each in exchange(client, commands)]
-            with client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                return [self._reply(each) for each in pipe.execute(raise_on_error=not errors)]
-
-        return self._ask(call)
-
-    def _reply(self, reply: Any) -> Any:
-        if not isinstance(reply, Exception) or isinstance(reply, failures.NoScriptError):
-            return reply
-        told = self._explained(reply)
-        if isinstance(told, TRANSIENT):
-            raise told
-        return told
-
-    def _ask(self, call: Callable[[Client], T]) -> T:
-        def attempt() -> T:
-            try:
-                return call(self._connected())
-            except DRIVER as error:
-                told = self._explained(error)
-            raise told  # outside of the handler, or it would carry what the driver said
-
-        return retrying(attempt, TRANSIENT, self._retry_s, "Redis")
-
-    def _explained(self, error: Exception) -> Exception:
-        return explained(error, self._prefix, cluster=isinstance(self._client, RedisCluster))
-
-    def _connected(self) -> Client:
-        with self._lock:
-            if self._client is None:
-                assert self._open is not None
-                self._client = require_bytes(self._open())
-            return self._client
-
-
-def _evalsha(keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
-    return ("EVALSHA", _SHA, len(keys), *keys, *encoded(args))
+        return self._calls.eval(self._keys(thread), verb, *args)
 
 
 class RedisSaver(StatekitSaver):
@@ -367,7 +283,8 @@ class RedisSaver(StatekitSaver):
         **options: Any,
     ) -> None:
         require_texts(prefix=prefix)
-        super().__init__(RedisBackend(client, prefix=of_tenant(prefix, tenant), retry_s=retry_s), **options)
+        backend = RedisBackend(client, prefix=of_tenant(prefix, tenant), retry_s=retry_s)
+        super().__init__(backend, tenant=tenant, **options)
 
     @classmethod
     @query_options

@@ -169,11 +169,16 @@ if verb == 'apply' then
   return 1
 end
 
+-- Takes a copy under a header ('' for none), if the source is there, and its header has the same id.
 -- Writes of the target that came before its first checkpoint stay, instead of the copied ones of their checkpoints.
-local function receive(operation, thread, fetch)
+local function receive(operation, thread, given, there, found, fetch)
   if version then return call('HGET', meta, 'by') == operation and 1 or 0 end
+  if not there then return 1 end
+  if sub(given, 1, 8) ~= sub(found or '', 1, 8) then return REKEYED end
+  if rekeyed(given, header) then return 0 end
+  call('HDEL', meta, 'k')
   local own, early, marks = call('HGETALL', writes), call('HKEYS', meta), {}
-  if not fetch() then return 1 end
+  fetch()
   for i = 1, #own, 2 do
     if #own[i] == 16 then marks[#marks + 1] = own[i] end
   end
@@ -183,6 +188,7 @@ local function receive(operation, thread, fetch)
     call('HDEL', meta, field)
     if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, now()) end
   end
+  if given ~= '' then call('HSET', meta, 'k', given) end
   call('HSET', meta, 'by', operation, 'rev', now())
   call('ZADD', index, 0, thread)
   expire()
@@ -196,11 +202,10 @@ end
 
 -- KEYS: the target's seven, then the source's first five.
 if verb == 'copy' then
-  return receive(ARGV[2], ARGV[3], function()
-    for i = 1, source_version and 5 or 0 do
+  return receive(ARGV[2], ARGV[3], ARGV[4], source_version, call('HGET', KEYS[8], 'k'), function()
+    for i = 1, 5 do
       call('COPY', KEYS[7 + i], KEYS[i], 'REPLACE')
     end
-    return source_version
   end)
 end
 
@@ -222,18 +227,22 @@ if verb == 'export' then
 end
 
 if verb == 'import' then
-  return receive(ARGV[2], ARGV[3], function()
-    for i, key in ipairs(#ARGV > 3 and { meta, order, heads, data, writes } or {}) do
-      many(key == order and 'ZADD' or 'HSET', key, cmsgpack.unpack(ARGV[3 + i]))
+  local sent, found = #ARGV > 4, nil
+  local fields = sent and cmsgpack.unpack(ARGV[5]) or {}
+  for i = 1, #fields, 2 do
+    if fields[i] == 'k' then found = fields[i + 1] end
+  end
+  return receive(ARGV[2], ARGV[3], ARGV[4], sent, found, function()
+    for i, key in ipairs({ meta, order, heads, data, writes }) do
+      many(key == order and 'ZADD' or 'HSET', key, cmsgpack.unpack(ARGV[4 + i]))
     end
-    return #ARGV > 3
   end)
 end
 
 -- ARGV: thread, microseconds. Removes writes that came so long ago and have no row; returns of how many checkpoints.
 if verb == 'sweep' then
   local gone, marks, limit = {}, {}, now() - ARGV[3]
-  if not version then call('ZREM', index, ARGV[2]) end
+  if not version and not header then call('ZREM', index, ARGV[2]) end
   for _, field in ipairs(call('HKEYS', meta)) do
     if sub(field, 1, 2) == 'e:' and (tonumber(call('HGET', meta, field)) or 0) <= limit then
       gone[#gone + 1], marks[#marks + 1] = field, mark(sub(field, 3))
@@ -242,4 +251,11 @@ if verb == 'sweep' then
   many('HDEL', meta, gone)
   forget(marks)
   return #gone
+end
+
+-- ARGV: the header as it is now, and as it is to be.
+if verb == 'rewrap' then
+  if header ~= ARGV[2] then return 0 end
+  call('HSET', meta, 'k', ARGV[3])
+  return 1
 end

@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
@@ -27,6 +27,7 @@ from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
 BUCKETS: Final = 1024
 FORMAT: Final = 1
+REKEYED: Final = 3
 _FENCED: Final = 2
 Argument = str | bytes | int
 _FORMAT_BYTE: Final = bytes((FORMAT,))
@@ -64,7 +65,7 @@ def save_arguments(save: Save) -> list[Argument]:
     gone = [frame.key for frame in save.frames if frame.data is None]
     kept = [part for frame in save.frames if frame.data is not None for part in (frame.key, frame.data)]
     parent = member_of(row.ref._replace(id=row.parent or ""))
-    names = (_token(save.token), member_of(row.ref), parent, row.ref.ns, row.ref.thread)
+    names = (_token(save.token), save.header, member_of(row.ref), parent, row.ref.ns, row.ref.thread)
     texts = (_head_of(row), row.body, optional(row.run_id))
     numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None), _life(save.ttl_us))
     return ["save", *names, *texts, *numbers, *gone, *kept]
@@ -77,7 +78,7 @@ def _save_writes(save: SaveWrites) -> list[Argument]:
         if write.idx < 0 or write.idx not in batch:
             batch[write.idx] = _pack_write(write)
     batches = (part for task, batch in tasks.items() for part in (task, b"".join(batch.values())))
-    return ["save_writes", _token(save.token), member_of(save.ref), *batches]
+    return ["save_writes", _token(save.token), save.header, save.thread, member_of(save.ref), *batches]
 
 
 def _token(token: int | None) -> Argument:
@@ -210,6 +211,8 @@ def saved(save: Save, reply: Any) -> bool | Exception:
     """Return the result of a save."""
     if isinstance(reply, Exception):
         return reply
+    if reply == REKEYED:
+        return rekeyed(save.thread)
     return fenced(save) if reply == _FENCED else reply == 1
 
 

@@ -39,7 +39,7 @@ if verb == 'load' then
     keys[#keys + 1] = sub(rest, at, at + 15)
   end
   local blobs = batches(mark(string.match(texts, '^[^%z]*%z[^%z]*')))
-  return { name, head, call('HGET', data, name), closure(keys), blobs }
+  return { name, head, call('HGET', data, name), closure(keys), blobs, header or '' }
 end
 
 -- The `<` of Lua follows the locale of the server.

@@ -19,11 +19,12 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from langgraph_statekit.checkpoint.backends import sqlite_facts
+from langgraph_statekit.checkpoint.backends import sqlite_headers as keys
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late
+from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, is_over
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -37,6 +38,7 @@ from langgraph_statekit.checkpoint.records import (
     Row,
     Save,
     SaveRow,
+    SaveWrites,
     Stored,
     Write,
 )
@@ -51,7 +53,7 @@ _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_i
 _PLACES: Final = """
 SELECT tid, seq,
     (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :id),
-    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent), ttl_us, until_us
+    (SELECT r.seq FROM rows r WHERE r.tid = t.tid AND r.ns = :ns AND r.id = :parent), ttl_us, until_us, header
 FROM threads t WHERE thread = :thread
 """
 _SAVE_ROW: Final = """
@@ -69,7 +71,10 @@ _BOUNDS: Final = {
 }
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_THREADS: Final = f"SELECT thread FROM alive t WHERE thread >= ? AND {life.NOT_EMPTY} ORDER BY thread LIMIT 500"
+_THREADS: Final = (
+    "SELECT thread FROM alive t"
+    f" WHERE thread >= ? AND (header IS NOT NULL OR {life.NOT_EMPTY}) ORDER BY thread LIMIT 500"
+)
 _THREADS_OF_RUNS: Final = """
 SELECT DISTINCT t.thread FROM rows r CROSS JOIN alive t ON t.tid = r.tid
 WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
@@ -176,9 +181,10 @@ class SqliteBackend:
                 return None
             row = found[0]
             frames, writes = fill(db, tid, row.keys, [row.ref])
+            header = keys.header_of(db, row)
             due = refresh and life.wants_refresh(db, thread)
         self._refresh(thread, due)
-        return Stored(row, frames, writes.get(row.ref, ()))
+        return Stored(row, frames, writes.get(row.ref, ()), header)
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._reading() as db:
@@ -238,9 +244,17 @@ class SqliteBackend:
             if tid is not None:
                 life.drop(db, tid)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._writing() as db:
-            return life.copy(db, source, target, operation)
+            return life.copy(db, source, target, operation, header)
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        with self._reading() as db:
+            return dict(keys.headers(db, threads))
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        with self._writing() as db:
+            return [keys.rewrap(db, *change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
@@ -262,17 +276,19 @@ class SqliteBackend:
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
     if save.token is not None and is_late(save.token, leases.held(db, save.thread)):
         return fenced(save)
-    return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save.ref, save.writes)
+    return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save)
 
 
-def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
+def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool | Exception:
     row = save.row
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
-    tid, last, seq, parent, had_us, until_us = known or (0, 0, None, None, 0, None)
+    tid, last, seq, parent, had_us, until_us, header = known or (0, 0, None, None, 0, None, None)
     if is_over(until_us, life.now_us()):
         life.drop(db, tid)
         return _save_row(db, save)
+    if is_rekeyed(save.header, header):
+        return rekeyed(thread)
     if save.parent and parent is None and not has_all(db, tid, save.unsent()):
         return False
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
@@ -287,6 +303,7 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
         save_frame(db, tid, frame)
+    keys.keep(db, tid, save, header)
     ttl_us = had_us if save.ttl_us is None else save.ttl_us
     if ttl_us or had_us:
         same = until_us is not None and ttl_us == had_us and not life.asked(db, tid, row.ref)
@@ -294,8 +311,14 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool:
     return True
 
 
-def _save_writes(db: sqlite3.Connection, ref: Ref, writes: Sequence[Write]) -> bool:
-    tid, ttl_us, until_us = life.opened(db, ref.thread)
+def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> bool | Exception:
+    ref, writes = save.ref, save.writes
+    known = life.opened(db, ref.thread)
+    tid, ttl_us, until_us, header = known or (0, 0, None, None)
+    if is_rekeyed(save.header, header):
+        return rekeyed(ref.thread)
+    tid = tid or life.touch(db, ref.thread, 0)
+    keys.keep(db, tid, save, header)
     for each in writes:
         values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
         db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
@@ -340,7 +363,7 @@ class SqliteSaver(StatekitSaver):
             raise Misuse("a SQLite saver needs the path of its file, no connection; for a URL use from_url")
         if str(path) in ("", ":memory:"):
             raise Misuse("a SQLite saver needs a file; for a store in memory use open_saver('memory://')")
-        super().__init__(SqliteBackend(path_of(path, tenant), lock_wait_s=lock_wait_s), **options)
+        super().__init__(SqliteBackend(path_of(path, tenant), lock_wait_s=lock_wait_s), tenant=tenant, **options)
 
     @classmethod
     @query_options

@@ -5,7 +5,8 @@ CREATE TABLE threads (
     rev INTEGER NOT NULL,
     copied_by TEXT,
     ttl_us INTEGER NOT NULL DEFAULT 0,
-    until_us INTEGER
+    until_us INTEGER,
+    header BLOB
 );
 CREATE INDEX threads_by_end ON threads (until_us) WHERE until_us IS NOT NULL;
 CREATE VIEW alive AS SELECT * FROM threads

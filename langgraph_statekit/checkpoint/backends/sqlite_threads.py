@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_due, is_held, is_over
-from langgraph_statekit.checkpoint.records import Ref, Row
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Ref, Row
 
 NOT_EMPTY: Final = "EXISTS (SELECT 1 FROM rows r WHERE r.tid = t.tid)"
 _HAS_WRITES: Final = "EXISTS (SELECT 1 FROM writes w WHERE w.tid = t.tid)"
@@ -119,13 +119,14 @@ def _held(db: sqlite3.Connection, tid: int) -> bool:
     return is_held(rows, Asked())
 
 
-def opened(db: sqlite3.Connection, thread: str) -> tuple[int, int, int | None]:
-    """Return number, time to live and end of a thread that is to have writes; one that has expired begins anew."""
-    found = db.execute("SELECT tid, ttl_us, until_us FROM threads WHERE thread = ?", (thread,)).fetchone()
+def opened(db: sqlite3.Connection, thread: str) -> tuple[int, int, int | None, bytes | None] | None:
+    """Return number, time to live, end and header of a thread to save writes to; one that has expired is removed."""
+    find = "SELECT tid, ttl_us, until_us, header FROM threads WHERE thread = ?"
+    found: tuple[int, int, int | None, bytes | None] | None = db.execute(find, (thread,)).fetchone()
     if found is not None and is_over(found[2], now_us()):
         drop(db, found[0])
-        found = None
-    return found or (touch(db, thread, 0), 0, None)
+        return None
+    return found
 
 
 def note_early(db: sqlite3.Connection, tid: int, ref: Ref) -> None:
@@ -133,19 +134,25 @@ def note_early(db: sqlite3.Connection, tid: int, ref: Ref) -> None:
     db.execute(_EARLY, (tid, ref.ns, ref.id, now_us()))
 
 
-def copy(db: sqlite3.Connection, source: str, target: str, operation: str) -> bool:
+def copy(db: sqlite3.Connection, source: str, target: str, operation: str, header: bytes) -> bool:
     """Copy a thread, see `Backend.copy_thread`."""
-    there = db.execute("SELECT tid, copied_by FROM threads WHERE thread = ?", (target,)).fetchone()
+    there = db.execute("SELECT tid, copied_by, header FROM threads WHERE thread = ?", (target,)).fetchone()
     if there is not None and tid_of(db, target) is None:
         drop(db, there[0])
+        there = None
     elif there is not None and db.execute("SELECT 1 FROM rows WHERE tid = ?", (there[0],)).fetchone():
         return bool(there[1] == operation)
-    held = db.execute(f"SELECT tid, seq, ttl_us FROM alive t WHERE thread = ? AND {NOT_EMPTY}", (source,)).fetchone()
+    find = f"SELECT tid, seq, ttl_us, header FROM alive t WHERE thread = ? AND {NOT_EMPTY}"
+    held = db.execute(find, (source,)).fetchone()
     if held is None:
         return True
-    old, seq, ttl_us = held
+    old, seq, ttl_us, wrapped = held
+    if (wrapped or b"")[:HEADER_ID_BYTES] != header[:HEADER_ID_BYTES]:
+        raise rekeyed(source)
+    if is_rekeyed(header, there[2] if there else None):
+        return False
     new = touch(db, target, seq)
-    db.execute("UPDATE threads SET copied_by = ? WHERE tid = ?", (operation, new))
+    db.execute("UPDATE threads SET copied_by = ?, header = ? WHERE tid = ?", (operation, header or None, new))
     columns = "ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
     db.execute(f"INSERT INTO rows SELECT ?, {columns} FROM rows WHERE tid = ? ORDER BY seq", (new, old))
     db.execute("INSERT INTO frames SELECT ?, key, base, head, data FROM frames WHERE tid = ?", (new, old))

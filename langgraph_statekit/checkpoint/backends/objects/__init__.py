@@ -60,7 +60,7 @@ class ObjectStoreSaver(StatekitSaver):
         made: Driver = store if isinstance(store, Driver) else load(_OBSTORE, "ObstoreDriver")(store)
         folder = f"{checked_prefix(prefix)}/{of_tenant('', tenant)}".strip("/")
         backend = ObjectBackend(made, prefix=folder, retry_s=retry_s, grace_s=grace_s)
-        super().__init__(backend, **options)
+        super().__init__(backend, tenant=tenant, **options)
 
     @classmethod
     @query_options

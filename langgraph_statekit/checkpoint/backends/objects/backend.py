@@ -24,9 +24,11 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     Head,
     decode_writes,
     digest,
+    merged,
+    own,
     visible,
 )
-from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader, inline, merge
+from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.claims import Claim, Held
@@ -141,7 +143,7 @@ class ObjectBackend:
     def _load(self, head: Head, ns: str, id: str | None, early: Future[Sequence[str]] | None) -> Stored | None:
         if not head.alive:
             return None
-        reading = None if early is None else self._bucket.start_all(self._bucket.get, early.result())
+        reading = None if early is None else self._bucket.start_all(self._bucket.get, own(head, early.result()))
         entry = self._find(head, ns, id)
         if entry is None:
             return None
@@ -150,16 +152,20 @@ class ObjectBackend:
         listing = early or self._listing(row.ref)
         at = {key: entry.frames[key] for key in row.keys if key in entry.frames}
         found = self._reader.data(head.thread, head.epoch, {entry.data, *at.values()})
-        reading = reading or self._bucket.start_all(self._bucket.get, listing.result())
+        reading = reading or self._bucket.start_all(self._bucket.get, own(head, listing.result()))
         return Stored(
             row._replace(body=found[entry.data].bodies[row.ref.ns, row.ref.id]),
             {key: Frame(key, found[name].frames[key]) for key, name in at.items()},
-            [
-                write
-                for future in reading
-                if (item := future.result())
-                for write in visible(decode_writes(item.data), counted)
-            ],
+            merged(
+                (),
+                [
+                    write
+                    for future in reading
+                    if (item := future.result())
+                    for write in visible(decode_writes(item.data), counted)
+                ],
+            ),
+            head.header,
         )
 
     def _find(self, head: Head, ns: str, id: str | None) -> Entry | None:
@@ -210,27 +216,28 @@ class ObjectBackend:
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         known = self._reader.known(thread)
         listings = self._list_writes(thread, known[0] if known else None, refs)
-        frames = None
+        head, frames = NO_HEAD, None
         if known is not None:
+            head = known[0]
             with suppress(Gone):
-                frames = self._frames(known[0], set(keys), refs)
-                counted = self._reader.counting(known[0], refs)
+                frames = self._frames(head, set(keys), refs)
+                counted = self._reader.counting(head, refs)
         if frames is None:
-            frames, counted = self._reader.stable(
-                thread, lambda head: (self._all_frames(head, set(keys)), self._reader.counting(head, refs))
+            head, frames, counted = self._reader.stable(
+                thread, lambda head: (head, self._all_frames(head, set(keys)), self._reader.counting(head, refs))
             )
         where = {digest(ref.ns, ref.id): ref for ref in refs}
         listed = {
             key: where[folder]
             for listing in listings
-            for key in listing.result()
+            for key in own(head, listing.result())
             if (folder := key.split("/")[-2]) in where
         }
         writes: dict[Ref, list[Write]] = {ref: [] for ref in refs}
         for key, item in self._bucket.get_many(listed).items():
             ref = listed[key]
             writes[ref].extend(visible(decode_writes(item.data), counted[ref]))
-        return frames, writes
+        return frames, {ref: merged((), found) for ref, found in writes.items()}
 
     def _list_writes(self, thread: str, head: Head | None, refs: Collection[Ref]) -> list[Future[Sequence[str]]]:
         keys = self._reader.keys(thread)
@@ -288,13 +295,19 @@ class ObjectBackend:
     def drop_thread(self, thread: str) -> None:
         drop(self._bucket, self._reader, self._heads, thread)
 
-    def copy_thread(self, source: str, target: str, operation: str) -> bool:
+    def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for pause_s in pauses(target):
-            done = copy_thread(self._bucket, self._reader, self._heads, source, target, operation)
+            done = copy_thread(self._bucket, self._reader, self._heads, source, target, operation, header)
             if done is not None:
                 return done
             time.sleep(pause_s)
         return False
+
+    def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
+        return self._heads.headers(threads)
+
+    def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
+        return [self._heads.rewrap(*change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
         return self._reader.threads(run_ids)

@@ -20,9 +20,11 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
     empty_head,
     encode_head,
     encode_segment,
+    mark_of,
     new_name,
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
+from langgraph_statekit.checkpoint.claims import is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.records import Change, Ref
 
@@ -150,7 +152,7 @@ def drop(bucket: Bucket, reader: Reader, heads: Heads, thread: str) -> None:
     if not left:
         return
     head, _ = reader.fresh(thread)
-    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early):
+    if retired is not None and head.epoch == retired.epoch and not (head.alive or head.early or head.header):
         left = [key for key in left if key != keys.head]
     elif head.epoch:  # a new life has begun meanwhile, and writes cannot be told apart
         spared = (keys.head, keys.writes + "/", keys.data(head.epoch, b""))
@@ -166,8 +168,13 @@ def copy_thread(
     source: str,
     target: str,
     operation: str,
+    header: bytes,
 ) -> bool | None:
-    """Copy a thread; None if source or target changed meanwhile."""
+    """Copy a thread under a header; None if source or target changed meanwhile.
+
+    Raises:
+        Rekeyed: The source has a header with another id.
+    """
     from_, to = reader.keys(source), reader.keys(target)
     reading = bucket.start(reader.fresh, target)
     head, _ = reader.fresh(source)
@@ -176,9 +183,13 @@ def copy_thread(
         return there.copied_by == operation
     if not head.alive:
         return True
+    if mark_of(head.header) != mark_of(header):
+        raise rekeyed(source)
     there, tag = heads.opened(target)
     if there.alive or not there.epoch:
         return None
+    if there.header and is_rekeyed(header, there.header):
+        return False
     listing = bucket.start(bucket.list, to.writes)
     writes = {key: to.writes + key[len(from_.writes) :] for key in bucket.list(from_.writes)}
     present = set(listing.result())
@@ -201,6 +212,7 @@ def copy_thread(
         copied_by=operation,
         garbage=(),
         lease=there.lease,
+        header=header,
         early={**head.early, **{at: head.early.get(at, b"") + names for at, names in there.early.items()}},
     )
     data = encode_head(made)

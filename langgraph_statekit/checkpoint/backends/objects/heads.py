@@ -9,10 +9,10 @@ from dataclasses import replace
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.index import counting, with_batch_of
-from langgraph_statekit.checkpoint.backends.objects.layout import Head, empty_head, encode_head
+from langgraph_statekit.checkpoint.backends.objects.layout import Head, decode_head, empty_head, encode_head
 from langgraph_statekit.checkpoint.backends.objects.reader import Reader, inline
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, is_late
+from langgraph_statekit.checkpoint.claims import Claim, Held, decide, is_late, is_rekeyed
 from langgraph_statekit.checkpoint.expiry import is_due
 from langgraph_statekit.checkpoint.records import Ref, Save, SaveWrites
 
@@ -130,6 +130,37 @@ class Heads:
         if known is not None and not is_late(save.token, known[0].lease):
             return False  # the head that it goes on from is compared when it is replaced
         return is_late(save.token, self._reader.fresh(save.thread)[0].lease)
+
+    def keep_header(self, save: SaveWrites) -> bool:
+        """Give a thread the header with which writes are sealed; False if they are not sealed with its key."""
+        thread, header = save.thread, save.header
+        known = self._reader.known(thread)
+        held = b"" if known is None else known[0].header
+        if not header:  # it is enough that who has read an encrypted thread is refused
+            return not (held and self._reader.fresh(thread)[0].header)
+        if held and not is_rekeyed(header, held):
+            return True
+
+        def change(head: Head) -> Head | None:
+            if head.header or is_rekeyed(header, head.header):
+                return None
+            return replace(head if head.epoch else empty_head(), thread=thread, header=header)
+
+        return not is_rekeyed(header, self.edit(thread, change).header)
+
+    def headers(self, threads: Sequence[str]) -> dict[str, bytes]:
+        """Return the headers of those threads that have one."""
+        at = {self._reader.keys(thread).head: thread for thread in threads}
+        found = {at[key]: decode_head(item.data) for key, item in self._bucket.get_many(at).items()}
+        return {thread: head.header for thread, head in found.items() if head.header and not head.over}
+
+    def rewrap(self, thread: str, before: bytes, header: bytes) -> bool:
+        """Replace a header if it is still the given one."""
+
+        def change(head: Head) -> Head | None:
+            return replace(head, header=header) if head.header == before else None
+
+        return self.edit(thread, change).header == header
 
     def count(self, thread: str, batches: Sequence[tuple[SaveWrites, bytes]]) -> Sequence[bool]:
         """Make batches of writes count in one step, and say for each whether it does; if not, its token was late."""

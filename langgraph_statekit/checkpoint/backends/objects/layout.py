@@ -28,7 +28,7 @@ from langgraph_statekit.checkpoint.claims import Held
 from langgraph_statekit.checkpoint.expiry import end, is_held, is_over
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.options import require_texts
-from langgraph_statekit.checkpoint.records import Ref, Row, Write, split
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Ref, Row, Write, split
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
 FORMAT: Final = 1
@@ -64,8 +64,13 @@ class Keys:
     def writes_of(self, ref: Ref) -> str:
         return f"{self.root}/w/{digest(ref.ns, ref.id)}"
 
-    def task(self, ref: Ref, task: str) -> str:
-        return f"{self.writes_of(ref)}/{digest(task)}"
+    def task(self, ref: Ref, task: str, header: bytes) -> str:
+        return f"{self.writes_of(ref)}/{digest(task)}{'-' * bool(header)}{mark_of(header)}"
+
+
+def mark_of(header: bytes) -> str:
+    """Return what the names of sealed writes end with; empty without a header."""
+    return header[:HEADER_ID_BYTES].hex()
 
 
 def new_name() -> bytes:
@@ -110,7 +115,7 @@ class Head:
 
     Attributes:
         epoch: The folder of its data objects.
-        thread: Its id; empty without rows.
+        thread: Its id; empty without rows and header.
         rev: Changes with every change of the head.
         seq: The last one given.
         copied_by: The operation that made the thread as a copy.
@@ -123,6 +128,8 @@ class Head:
         ttl_us: Time to live, see `expiry`.
         until_us: When it ends, by the clocks of the hosts; None: it does not.
         waits: (namespace, id) of the last checkpoints that got an interrupt; without a time to live, not all of them.
+        header: Of the data key, see `SaveRow`. It is there before writes that are sealed with it, and their names tell
+            it: so what a late writer seals for an earlier life of the thread is never seen.
     """
 
     epoch: str
@@ -139,6 +146,7 @@ class Head:
     ttl_us: int = 0
     until_us: int | None = None
     waits: Sequence[tuple[str, str]] = ()
+    header: bytes = b""
 
     @property
     def over(self) -> bool:
@@ -198,14 +206,15 @@ def encode_head(head: Head) -> bytes:
         head.garbage,
         None if head.lease is None else tuple(head.lease),
         [(*ref, batches) for ref, batches in head.early.items()],
-        *([(head.ttl_us, head.until_us, head.waits)] if head.ttl_us or head.waits else []),
+        *([(head.ttl_us, head.until_us, head.waits)] if head.ttl_us or head.waits or head.header else []),
+        *([head.header] if head.header else []),
     )
 
 
 def decode_head(data: bytes) -> Head:
     """Unpack a head."""
-    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, lease, early, *life = _unpacked(data)
-    ttl_us, until_us, waits = life[0] if life else (0, None, ())
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, lease, early, *more = _unpacked(data)
+    ttl_us, until_us, waits = more[0] if more else (0, None, ())
     return Head(
         epoch,
         thread,
@@ -221,6 +230,7 @@ def decode_head(data: bytes) -> Head:
         ttl_us,
         until_us,
         [(ns, id) for ns, id in waits],
+        *more[1:],
     )
 
 
@@ -280,6 +290,12 @@ def visible(batches: Iterable[Batch], counting: Collection[bytes]) -> list[Write
         if not name or name in counting:
             found = merged(found, writes)
     return found
+
+
+def own(head: Head, keys: Iterable[str]) -> list[str]:
+    """Return the keys of those writes that belong to this life of a thread, in the order in which they count."""
+    marks = ("", mark_of(head.header))
+    return [key for key in sorted(keys) if key.rpartition("/")[2].partition("-")[2] in marks]
 
 
 def batch_names(joined: bytes) -> tuple[bytes, ...]:

@@ -171,7 +171,7 @@ class Reader:
         for start in range(0, len(folders), _PAGE_THREADS):
             keys = [f"{self.root}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
             heads = [decode_head(found.data) for found in self._bucket.get_many(keys).values()]
-            page = [head.thread for head in heads if head.alive and _may_have(head, run_ids)]
+            page = [head.thread for head in heads if not head.over and _may_have(head, run_ids)]
             if page:
                 yield page
 
@@ -196,7 +196,9 @@ class Reader:
 
 
 def _may_have(head: Head, run_ids: Collection[str] | None) -> bool:
-    return run_ids is None or bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
+    if run_ids is None:
+        return head.alive or bool(head.header)
+    return bool(head.segments) or any(entry.row.run_id in run_ids for entry in head.entries)
 
 
 def inline(head: Head) -> dict[Ref, Entry]:

@@ -28,7 +28,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
-from langgraph_statekit.checkpoint.claims import fenced, is_late
+from langgraph_statekit.checkpoint.claims import fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write
 from langgraph_statekit.checkpoint.run import Threads
@@ -103,8 +103,10 @@ class Saving:
         asks = any(write.idx == INTERRUPT_IDX for write in save.writes)
         # First, for a crash in between: an interrupted thread may stay for too long, but not expire.
         self._heads.live_on(save.thread, save.ref if asks else None)
+        if not self._heads.keep_header(save):
+            return rekeyed(save.thread)
         for task in dict.fromkeys(write.task for write in save.writes):
-            self._save_task(save.ref, task, [write for write in save.writes if write.task == task], batch)
+            self._save_task(save, task, [write for write in save.writes if write.task == task], batch)
         return True
 
     def _save_row(self, save: SaveRow) -> bool | Exception:
@@ -125,6 +127,10 @@ class Saving:
                 if is_late(save.token, head.lease):
                     if self._heads.is_late(save):
                         return fenced(save)
+                    continue
+                if is_rekeyed(save.header, head.header):
+                    if self._reader.fresh(thread)[1] == tag:
+                        return rekeyed(thread)
                     continue
                 try:
                     if self._reader.lacks(head, save):
@@ -167,7 +173,7 @@ class Saving:
         new = new.lived_on()
         if upload.given:
             new = without(new, upload.given, segment_of(upload.name, upload.given)) or new
-        return new.cleaned(self._grace_s)
+        return replace(new, header=head.header or save.header).cleaned(self._grace_s)
 
     def _sweep(self, head: Head, names: Sequence[bytes]) -> None:
         if names:
@@ -175,8 +181,9 @@ class Saving:
             with suppress(StatekitError):  # the save is done; the next `apply` finds what stays
                 self._bucket.delete([keys.data(head.epoch, name) for name in names])
 
-    def _save_task(self, ref: Ref, task: str, writes: Sequence[Write], batch: bytes) -> None:
-        key = self._reader.keys(ref.thread).task(ref, task)
+    def _save_task(self, save: SaveWrites, task: str, writes: Sequence[Write], batch: bytes) -> None:
+        ref = save.ref
+        key = self._reader.keys(ref.thread).task(ref, task, save.header)
         known: tuple[Sequence[Batch], str] = self._reader.marks.get(key) or ((), ABSENT)
         for pause_s in pauses(ref.thread):
             stored = with_batch(known[0], batch, writes)

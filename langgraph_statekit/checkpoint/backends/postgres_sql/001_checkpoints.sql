@@ -6,7 +6,8 @@ CREATE TABLE {schema}.threads (
     rev bigint NOT NULL,
     copied_by text COLLATE "C",
     ttl_us bigint NOT NULL DEFAULT 0,
-    until_us bigint
+    until_us bigint,
+    header bytea
 ) WITH (fillfactor = 70);
 CREATE INDEX threads_end ON {schema}.threads (until_us) WHERE until_us IS NOT NULL;
 
@@ -83,14 +84,20 @@ BEGIN
     END LOOP;
 END $$;
 
--- NULL if the token comes too late; false, and nothing changed, if a base (key and check together) is not stored.
--- Where a new row goes is told in order.py.
+-- Whether a save, or a copy, is sealed with another key than its thread's: see claims.py.
+CREATE FUNCTION {schema}.rekeyed_1(sent bytea, stored bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN stored IS NULL THEN length(sent) = 8
+        ELSE substring(sent FOR 8) IS DISTINCT FROM substring(stored FOR 8) END
+$$;
+
+-- NULL if the token comes too late; 2 if it is sealed with another key; 0 if a base (key and check together) is not
+-- stored; then nothing changed. Where a new row goes is told in order.py.
 CREATE FUNCTION {schema}.save_row_1(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
     frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
-    needs_parent boolean, readable jsonb, life bigint
-) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    needs_parent boolean, readable jsonb, life bigint, sent bytea
+) RETURNS integer LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
     next_seq bigint;
@@ -100,12 +107,14 @@ DECLARE
     lacking boolean := false;
     had bigint;
     until bigint;
+    held bytea;
+    refused boolean;
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
     LOOP
-        SELECT seq, ttl_us, until_us INTO last_seq, had, until FROM {schema}.threads
+        SELECT seq, ttl_us, until_us, header INTO last_seq, had, until, held FROM {schema}.threads
             WHERE thread_id = thread FOR UPDATE;
         IF NOT FOUND THEN
             INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
@@ -116,6 +125,7 @@ BEGIN
             EXIT;
         END IF;
     END LOOP;
+    refused := (sent IS NOT NULL OR held IS NOT NULL) AND {schema}.rekeyed_1(sent, held);
     FOREACH wanted IN ARRAY frame_bases LOOP
         lacking := lacking OR (wanted IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread
@@ -131,10 +141,10 @@ BEGIN
                 AND NOT EXISTS (SELECT 1 FROM {schema}.frames f WHERE f.thread_id = thread AND f.key = wanted));
         END LOOP;
     END IF;
-    IF lacking THEN
-        DELETE FROM {schema}.threads t WHERE thread_id = thread
+    IF refused OR lacking THEN
+        DELETE FROM {schema}.threads t WHERE thread_id = thread AND header IS NULL
             AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
-        RETURN false;
+        RETURN CASE WHEN refused THEN 2 ELSE 0 END;
     END IF;
     IF id_us = 0 OR last_seq - id_us > race_us THEN
         next_seq := last_seq + 1;
@@ -162,7 +172,7 @@ BEGIN
             SELECT 1 FROM {schema}.writes w WHERE (w.thread_id, w.ns, w.id, w.idx) = (thread, space, name, -3)
         )) AND {schema}.waits_1(thread));
     END IF;
-    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq),
+    UPDATE {schema}.threads SET rev = rev + 1, seq = greatest(seq, got_seq), header = coalesce(header, sent),
         ttl_us = life, until_us = CASE WHEN life <> 0 THEN until END WHERE thread_id = thread;
     INSERT INTO {schema}.frames (thread_id, key, base, data)
         SELECT thread, n.* FROM unnest(frame_keys, frame_bases, frame_data) AS n ON CONFLICT DO NOTHING;
@@ -173,31 +183,38 @@ BEGIN
     THEN
         PERFORM {schema}.replace_1(thread, frame_keys, frame_bases, frame_data, gone);
     END IF;
-    RETURN true;
+    RETURN 1;
 END $$;
 
--- Writes come sorted, so that two batches lock what they share in the same order.
+-- Writes come sorted, so that two batches lock what they share in the same order. NULL and 2 as above.
 CREATE FUNCTION {schema}.save_writes_1(
     thread text, space text, name text, fence bigint,
-    tasks text[], idxs integer[], channels text[], paths text[], datas bytea[]
-) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    tasks text[], idxs integer[], channels text[], paths text[], datas bytea[], sent bytea
+) RETURNS integer LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     life bigint;
     until bigint;
+    held bytea;
+    there boolean;
     asks boolean := -3 = ANY (idxs);
 BEGIN
     IF {schema}.fenced_1(thread, fence) THEN
         RETURN NULL;
     END IF;
     LOOP
-        SELECT ttl_us, until_us INTO life, until FROM {schema}.threads WHERE thread_id = thread
+        SELECT ttl_us, until_us, header INTO life, until, held FROM {schema}.threads WHERE thread_id = thread
             AND (until_us IS NULL OR until_us > {schema}.clock_us_1()) FOR KEY SHARE;
-        EXIT WHEN FOUND;
-        PERFORM {schema}.expire_1(thread);
-        EXIT WHEN NOT asks;
+        there := FOUND;
+        IF NOT there THEN
+            PERFORM {schema}.expire_1(thread);
+        END IF;
+        IF (sent IS NOT NULL OR held IS NOT NULL) AND {schema}.rekeyed_1(sent, held) THEN
+            RETURN 2;
+        END IF;
+        EXIT WHEN (there OR NOT asks) AND (sent IS NULL OR held IS NOT NULL);
         -- The first checkpoint may come at this moment: one of the two must see the other.
-        INSERT INTO {schema}.threads (thread_id, seq, rev) VALUES (thread, 0, {schema}.clock_us_1())
-            ON CONFLICT DO NOTHING;
+        INSERT INTO {schema}.threads AS t (thread_id, seq, rev, header) VALUES (thread, 0, {schema}.clock_us_1(), sent)
+            ON CONFLICT (thread_id) DO UPDATE SET header = sent WHERE t.header IS NULL AND sent IS NOT NULL;
     END LOOP;
     INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
         SELECT thread, space, name, w.* FROM unnest(tasks, idxs, channels, paths, datas) AS w
@@ -211,7 +228,7 @@ BEGIN
         until := {schema}.end_1(thread, life, until, asks AND {schema}.waits_1(thread));
         UPDATE {schema}.threads SET until_us = until WHERE thread_id = thread AND until_us IS DISTINCT FROM until;
     END IF;
-    RETURN true;
+    RETURN 1;
 END $$;
 
 -- The stored ones of some frames and all that they build on, each once where the keys of a channel (8 bytes) stand
@@ -244,7 +261,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- One row of kind 0, its frames as kind 1, its writes as kind 2. A plan made while a table was small must not stay a
+-- One row of kind 0, its frames as kind 1, its writes as kind 2, and if it is sealed (see frames.py) its thread's header
+-- as kind 3. A plan made while a table was small must not stay a
 -- scan when it has grown, hence the setting.
 CREATE FUNCTION {schema}.load_1(thread text, space text, name text, refresh boolean)
 RETURNS TABLE (
@@ -271,7 +289,10 @@ BEGIN
                 SELECT substring(r.keys FROM start FOR 16) FROM generate_series(1, length(r.keys), 16) AS start)) AS f
         UNION ALL
         SELECT 2, w.idx, w.task, w.channel, w.path, NULL, w.data, NULL, NULL FROM {schema}.writes w
-            WHERE w.thread_id = thread AND w.ns = space AND w.id = r.id;
+            WHERE w.thread_id = thread AND w.ns = space AND w.id = r.id
+        UNION ALL
+        SELECT 3, NULL, NULL, NULL, NULL, NULL, t.header, NULL, NULL FROM {schema}.threads t
+            WHERE length(r.body) > 1 AND get_byte(r.body, 1) & 4 > 0 AND t.thread_id = thread AND t.header IS NOT NULL;
 END $$;
 
 -- Locks the thread against everything else that changes it, and makes its row if there is none to lock.
@@ -309,7 +330,7 @@ BEGIN
     PERFORM {schema}.expire_1(thread);
     now_rev := {schema}.lock_1(thread);
     IF now_rev <> at_rev THEN
-        DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0;
+        DELETE FROM {schema}.threads WHERE thread_id = thread AND seq = 0 AND header IS NULL;
         RETURN false;
     END IF;
     IF keep THEN
@@ -335,49 +356,6 @@ BEGIN
             {schema}.end_1(thread, ttl_us, until_us, {schema}.waits_1(thread)) END WHERE thread_id = thread;
     ELSE
         PERFORM {schema}.drop_1(thread);
-    END IF;
-    RETURN true;
-END $$;
-
--- Reads the source in one statement, so that its savers need not wait.
-CREATE FUNCTION {schema}.copy_1(source text, target text, operation text)
-RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
-BEGIN
-    PERFORM {schema}.expire_1(target);
-    PERFORM {schema}.lock_1(target);
-    IF EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = target) THEN
-        RETURN EXISTS (SELECT 1 FROM {schema}.threads WHERE thread_id = target AND copied_by = operation);
-    END IF;
-    IF NOT {schema}.alive_1(source, false) THEN
-        source := target;
-    END IF;
-    WITH origin AS (
-        SELECT seq, ttl_us FROM {schema}.threads WHERE thread_id = source AND source <> target
-    ), copied_rows AS (
-        INSERT INTO {schema}.rows (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata)
-            SELECT target, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata
-            FROM {schema}.rows WHERE thread_id = source
-    ), copied_frames AS (
-        INSERT INTO {schema}.frames (thread_id, key, base, data)
-            SELECT target, key, base, data FROM {schema}.frames WHERE thread_id = source
-    ), copied_writes AS (
-        INSERT INTO {schema}.writes (thread_id, ns, id, task, idx, channel, path, data)
-            SELECT target, ns, id, task, idx, channel, path, data FROM {schema}.writes w, origin
-            WHERE thread_id = source AND NOT EXISTS (
-                SELECT 1 FROM {schema}.writes own
-                WHERE own.thread_id = target AND own.ns = w.ns AND own.id = w.id)
-            ON CONFLICT DO NOTHING
-    ), copied_early AS (
-        INSERT INTO {schema}.early SELECT target, ns, id, at_us FROM {schema}.early, origin WHERE thread_id = source
-            ON CONFLICT DO NOTHING
-    )
-    UPDATE {schema}.threads t SET seq = origin.seq, rev = {schema}.clock_us_1(), copied_by = operation,
-        ttl_us = origin.ttl_us FROM origin WHERE t.thread_id = target;
-    IF FOUND THEN
-        UPDATE {schema}.threads SET until_us = {schema}.end_1(target, ttl_us, NULL, {schema}.waits_1(target))
-            WHERE thread_id = target AND ttl_us <> 0;
-    ELSE
-        DELETE FROM {schema}.threads WHERE thread_id = target;
     END IF;
     RETURN true;
 END $$;

@@ -116,6 +116,8 @@ BEGIN
         RETURNING w.ns, w.id
     )
     SELECT count(*) INTO gone FROM (SELECT DISTINCT ns, id FROM orphans) AS each_one;
-    DELETE FROM {schema}.threads t WHERE thread_id = thread AND seq = 0;
+    -- Writes that are left need the thread's key.
+    DELETE FROM {schema}.threads t WHERE thread_id = thread AND seq = 0
+        AND NOT EXISTS (SELECT 1 FROM {schema}.writes w WHERE w.thread_id = thread LIMIT 1);
     RETURN gone;
 END $$;
