@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, PostgresSaver
+from langgraph_statekit.checkpoint.backends.postgres_schema import _WARMED, migrations, statement
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
@@ -333,3 +334,10 @@ def test_loading_uses_an_index_even_when_the_tables_grew_since_it_was_planned(
                 "SELECT sum(seq_tup_read) FROM pg_stat_xact_user_tables WHERE schemaname = %s", [schema]
             ).fetchone()
         assert read == (0,)
+
+
+def test_the_first_statement_of_a_saver_fits_the_functions_that_it_warms(
+    url: str, schema: str, store: PostgresBackend
+) -> None:
+    [(found, rows, frames)] = query(url, statement(schema, _WARMED).decode())
+    assert (found, rows, frames) == (max(migrations()), 0, 0)

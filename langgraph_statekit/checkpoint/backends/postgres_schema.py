@@ -56,7 +56,7 @@ def migrations() -> dict[int, str]:
 
 _VERSION: Final = "SELECT coalesce(max(version), 0) FROM {schema}.migrations"
 _WARMED: Final = (
-    "SELECT coalesce(max(version), 0), (SELECT count(*) FROM {schema}.load_1('', '', NULL)),"
+    "SELECT coalesce(max(version), 0), (SELECT count(*) FROM {schema}.load_1('', '', NULL, false)),"
     " (SELECT count(*) FROM {schema}.frames_1('', ARRAY[''::bytea])) FROM {schema}.migrations"
 )
 """A server process compiles and plans functions when they are called first, which takes longer than a read."""
