@@ -163,6 +163,7 @@ class Lines(Generic[S, R]):
         self._senders.pop(loop, None)
         with self._lock:
             ended = [self._senders.pop(each) for each in [*self._senders] if each.is_closed()]
+            self._opening = {each for each in self._opening if not each.is_closed()}
             self._wished += 1
             wanted = self._wished % _OPEN_AFTER == 0 and loop not in self._opening
         for each in ended:
@@ -171,7 +172,8 @@ class Lines(Generic[S, R]):
             elif each.open:
                 self._bind(loop, each.release())
         if wanted and loop not in self._senders:
-            self._opening = {each for each in (*self._opening, loop) if not each.is_closed()}
+            with self._lock:
+                self._opening.add(loop)
             start(self._open, loop)
         return self._senders.get(loop)
 
@@ -181,14 +183,23 @@ class Lines(Generic[S, R]):
             line = self._open_line()
             self._off = line is None
             if line is not None:
-                loop.call_soon_threadsafe(self._bind, loop, line)
+                loop.call_soon_threadsafe(self._opened, loop, line)
         except Exception:  # the loop has ended; or whoever saves meets the same error, and tells it
             if line is not None:
                 line.close()
+            with self._lock:
+                self._opening.discard(loop)
+
+    def _opened(self, loop: Loop, line: Line[S, R]) -> None:
+        with self._lock:
+            wanted = loop in self._opening  # else all were closed meanwhile
             self._opening.discard(loop)
+        if wanted:
+            self._bind(loop, line)
+        else:
+            line.close()
 
     def _bind(self, loop: Loop, line: Line[S, R]) -> None:
-        self._opening.discard(loop)
         held = self._senders.get(loop)
         try:
             if held is not None and held.open:
@@ -202,7 +213,7 @@ class Lines(Generic[S, R]):
     def close(self) -> None:
         """Close all lines, each once it has its results."""
         with self._lock:
-            senders, self._senders = self._senders, {}
+            senders, self._senders, self._opening = self._senders, {}, set()
         for loop, sender in senders.items():
             try:
                 loop.call_soon_threadsafe(sender.close)

@@ -12,6 +12,7 @@ as they are. `dump` gives all others to the general serializer, `load` calls the
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -20,6 +21,7 @@ import ormsgpack
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
+from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.message_kinds import KINDS, KNOWN, Row, is_text
 from langgraph_statekit.errors import Corrupt, SchemaTooNew, StatekitError
 
@@ -92,7 +94,7 @@ def load(data: bytes, decode: Callable[[bytes], Any]) -> Any:
         return _decoded(part if code == _OTHER else None, decode)
 
     try:
-        with _without_collector(len(data)):
+        with _COLLECTOR.resting(len(data)):
             body = ormsgpack.unpackb(memoryview(data)[2:], ext_hook=other) if head in (_LIST, _ONE) else None
             if type(body) is not list:
                 raise _Malformed("beginning")  # noqa: TRY301
@@ -138,21 +140,38 @@ def _nothing(value: Any) -> None:
     return None
 
 
-@contextmanager
-def _without_collector(size_bytes: int) -> Iterator[None]:
-    """Build many objects without having the garbage collector look at them again and again meanwhile.
+class _Collector:
+    """Python's garbage collector, off while many objects are built: all are new, and it would look at each anew.
 
-    All of them are new and none is garbage. The collector is off for a millisecond or so, for all threads; a program
-    that has switched it off finds it so.
+    It is off for a millisecond or so, for all threads; a program that has switched it off finds it so.
     """
-    if size_bytes < _MANY_BYTES or not gc.isenabled():
-        yield
-        return
-    try:
-        gc.disable()
-        yield
-    finally:
-        gc.enable()
+
+    def __init__(self) -> None:
+        self._rests: set[int] = set()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Switch it on where another thread of the parent was to do so."""
+        if self._rests:
+            self._rests.clear()
+            gc.enable()
+
+    @contextmanager
+    def resting(self, size_bytes: int) -> Iterator[None]:
+        if size_bytes < _MANY_BYTES or not gc.isenabled():
+            yield
+            return
+        me = threading.get_ident()
+        try:
+            self._rests.add(me)
+            gc.disable()
+            yield
+        finally:
+            gc.enable()
+            self._rests.discard(me)
+
+
+_COLLECTOR: Final = _Collector()
 
 
 def _messages(rows: Sequence[Any], decode: Callable[[bytes], Any]) -> list[Any]:

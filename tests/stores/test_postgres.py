@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, PostgresSaver
+from langgraph_statekit.checkpoint.backends.postgres_schema import _WARMED, migrations, statement
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -355,3 +356,10 @@ def test_a_write_that_overlaps_with_an_interrupt_does_not_let_the_thread_expire(
         other.rollback()
         writing.result()
     assert query(url, f'SELECT ttl_us, until_us FROM "{schema}".threads') == [(10**8, None)]
+
+
+def test_the_first_statement_of_a_saver_fits_the_functions_that_it_warms(
+    url: str, schema: str, store: PostgresBackend
+) -> None:
+    [(found, rows, frames)] = query(url, statement(schema, _WARMED).decode())
+    assert (found, rows, frames) == (max(migrations()), 0, 0)

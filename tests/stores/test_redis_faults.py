@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
+from langgraph_statekit.checkpoint.backends.redis_connections import opener
 from langgraph_statekit.checkpoint.records import Change, Ref, SaveRow, SaveWrites, Write
 from langgraph_statekit.errors import Unavailable
 from tests.faces import config
@@ -71,6 +73,17 @@ def test_a_repeated_verb_changes_nothing_more(own: Server) -> None:
         assert len(loaded.writes) == 2
         store.drop_thread("t")
         assert store.load("t", "", None) is None
+
+
+def test_an_answer_that_nobody_read_is_not_that_of_the_next_call(own: Server) -> None:
+    with opener(own.url)() as asked:
+        assert isinstance(asked, redis.Redis)
+        assert asked.ping() is True
+        conn = asked.connection_pool.get_connection()
+        conn.send_command("ECHO", "nobody's")
+        assert select([conn._get_socket()], [], [], 30)[0]
+        asked.connection_pool.release(conn)
+        assert asked.ping() is True
 
 
 def test_a_killed_server_that_comes_back_is_survived(own: Server) -> None:

@@ -172,6 +172,62 @@ async def test_closing_waits_for_what_is_under_way(kit: Kit) -> None:
     assert line.ours.fileno() == -1
 
 
+async def test_a_line_that_is_being_opened_when_all_are_closed_is_closed_as_well(kit: Kit) -> None:
+    lines, asked, go = kit.batcher.lines, threading.Event(), threading.Event()
+    assert lines is not None
+
+    def slowly() -> Pair:
+        asked.set()
+        assert go.wait(20)
+        return kit.open()
+
+    lines._open_line = slowly
+    while not asked.is_set():
+        assert await kit.call(b"x") == "thread"
+    lines.close()
+    go.set()
+    while not kit.opened or kit.opened[0].ours.fileno() != -1:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert not lines._senders
+
+
+async def test_a_line_takes_calls_of_its_own_loop_only(kit: Kit) -> None:
+    line = await kit.line()
+    kit.batcher.add(b"other", Future())
+    task = kit.call(b"a")
+    assert await line.got(1) == b"a"
+    line.theirs.send(b"!")
+    assert await task == "line"
+
+
+def test_loops_that_stand_still_hold_up_nobody_else() -> None:
+    kit = Kit()
+
+    async def stand_still() -> None:
+        line = await kit.line()
+        kit.call(b"a")
+        assert await line.got(1) == b"a"
+
+    async def go_on() -> str:
+        return await asyncio.wait_for(kit.call(b"b"), 20)
+
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    for loop in loops:
+        loop.run_until_complete(stand_still())
+    assert asyncio.run(go_on()) == "thread"
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(run_sync, Blocking(kit.threads).batched(kit.batcher, b"c"))
+        assert called.result(20) == "thread"
+    for loop, line in zip(loops, kit.opened, strict=True):
+        line.theirs.send(b"!")
+        loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
+    kit.close()
+    for loop in loops:
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+    assert not kit.batcher._leaders
+
+
 def test_a_loop_that_ended_leaves_its_line_to_the_next_one() -> None:
     kit = Kit()
     line = asyncio.run(kit.line())

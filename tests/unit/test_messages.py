@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -311,3 +315,27 @@ def test_a_class_that_grew_is_left_to_the_general_serializer_and_its_old_bytes_s
     loaded = messages.load(old, decode)
     assert loaded == [Grown("a", id="1", extra=2)]
     assert loaded[0].mood == "calm"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_has_the_garbage_collector_that_rested_while_its_parent_read() -> None:
+    body = ormsgpack.packb([ormsgpack.packb("x")] + [b""] * 9000)
+    reading, go = threading.Event(), threading.Event()
+
+    def decode(data: bytes) -> Any:
+        reading.set()
+        assert go.wait(60)
+        return lc.AIMessage("x")
+
+    with ThreadPoolExecutor(1) as pool:
+        loaded = pool.submit(messages.load, bytes((1, 0)) + body, decode)
+        assert reading.wait(60)
+        assert not gc.isenabled()
+        child = os.fork()
+        if not child:
+            os._exit(not gc.isenabled())
+        go.set()
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(loaded.result()) == 9001
+    assert gc.isenabled()

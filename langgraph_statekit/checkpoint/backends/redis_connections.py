@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
@@ -20,7 +22,12 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.urls import settings_of
@@ -43,7 +50,22 @@ _SENTINEL_PORT: Final = 26379
 _FRESH_S: Final = 1.0
 
 
-class _Blocking:
+class _Reset:
+    """A connection that is closed by a reset.
+
+    Else the kernel would go on to deliver what was sent before a timeout, and a save that was repeated meanwhile could
+    arrive once more, after what came next.
+    """
+
+    def disconnect(self, *args: Any, **options: Any) -> None:
+        conn: Any = self
+        if conn._sock is not None and conn.pid == os.getpid() and os.name == "posix":
+            with suppress(OSError):  # it is closed already, or no TCP
+                conn._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        super().disconnect(*args, **options)  # type: ignore[misc]
+
+
+class _Blocking(_Reset):
     """A connection whose timeout the kernel keeps.
 
     A socket with a timeout of Python's asks before each call whether it would block: two system calls, and twice the
@@ -63,6 +85,10 @@ class _Blocking:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         return sock
 
+    def send_packed_command(self, *args: Any, **options: Any) -> None:
+        self._used_s = 0.0  # until it is answered: one interrupted in between has an answer that is nobody's
+        super().send_packed_command(*args, **options)  # type: ignore[misc]
+
     def can_read(self, timeout: float = 0) -> bool:
         if monotonic() - self._used_s < _FRESH_S:
             return False
@@ -80,6 +106,22 @@ class _Blocking:
 
 
 class _BlockingConnection(_Blocking, redis.Connection):
+    pass
+
+
+class _PlainConnection(_Reset, redis.Connection):
+    pass
+
+
+class _TlsConnection(_Reset, SSLConnection):
+    pass
+
+
+class _SentinelConnection(_Reset, SentinelManagedConnection):
+    pass
+
+
+class _SentinelTlsConnection(_Reset, SentinelManagedSSLConnection):
     pass
 
 
@@ -168,7 +210,9 @@ def _opener(url: str, options: dict[str, Any]) -> Callable[[], Client]:
             raise ValueError(f"a cluster has no numbered databases, leave the number {db} away")
         return lambda: _cluster(plain, [], options)
     pool = redis.BlockingConnectionPool
-    if not tls and urlsplit(plain).scheme == "redis":
+    if tls:
+        options = {**options, "connection_class": _TlsConnection}
+    elif urlsplit(plain).scheme == "redis" and os.name == "posix":  # Windows' sockets have other options
         options = {**options, "connection_class": _BlockingConnection}
     return lambda: redis.Redis.from_pool(pool.from_url(plain, retry=_once(), **options))
 
@@ -206,10 +250,8 @@ def _twin(pool: aredis.ConnectionPool) -> Client:
         nodes = [(each["host"], each["port"]) for each in settings]
         login = {key: value for key, value in _lent(settings[0]).items() if key not in ("host", "port")}
         return _sentinel(nodes, pool.service_name, login, {"ssl": _is_tls(pool.connection_class), **options})
-    if _is_tls(pool.connection_class):
-        options["connection_class"] = SSLConnection
-    elif "path" in options:
-        options["connection_class"] = UnixDomainSocketConnection
+    kind = _TlsConnection if _is_tls(pool.connection_class) else _PlainConnection
+    options["connection_class"] = UnixDomainSocketConnection if "path" in options else kind
     return redis.Redis.from_pool(redis.BlockingConnectionPool(retry=_once(), **options))
 
 
@@ -246,7 +288,7 @@ def _cluster(url: str, nodes: list[tuple[str, int]], options: dict[str, Any]) ->
         startup_nodes=[ClusterNode(host, port) for host, port in nodes],
         connection_pool_class=redis.BlockingConnectionPool,
         retry=_once(),
-        **options,
+        **{"connection_class": _PlainConnection, **options},  # a URL with TLS has its own
     )
 
 
@@ -255,7 +297,10 @@ def _sentinel(
 ) -> redis.Redis:
     timeouts = {key: value for key, value in options.items() if key.startswith("socket_")}
     manager = Sentinel(nodes, sentinel_kwargs={**timeouts, **login, "retry": _once()})
-    client: redis.Redis = manager.master_for(service, connection_pool_class=_SentinelPool, retry=_once(), **options)
+    kind = _SentinelTlsConnection if options.pop("ssl", False) else _SentinelConnection
+    client: redis.Redis = manager.master_for(
+        service, connection_pool_class=_SentinelPool, connection_class=kind, retry=_once(), **options
+    )
     return client
 
 

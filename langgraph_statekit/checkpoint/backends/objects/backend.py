@@ -51,7 +51,6 @@ from langgraph_statekit.errors import Corrupt, StatekitError
 
 _SEGMENTS_AT_ONCE: Final = 8
 _LIST_ALL_ROWS: Final = 20
-_UPLOAD_S: Final = 600
 
 
 class ObjectBackend:
