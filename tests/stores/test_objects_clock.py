@@ -13,6 +13,7 @@ from typing import Any
 
 import obstore
 import pytest
+from langgraph.checkpoint.base import id as ids
 from obstore import exceptions
 
 from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, ObjectStoreSaver
@@ -41,6 +42,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
         with monkeypatch.context() as patched:
             patched.setattr(time, "time", lambda: now() + ahead_s)
             patched.setattr(time, "time_ns", lambda: now_ns() + int(ahead_s * 1e9))
+            patched.setattr(ids, "_last_v6_timestamp", ids._last_v6_timestamp)  # later ids must not be ahead too
             yield
 
     return run
