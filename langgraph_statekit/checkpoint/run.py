@@ -128,13 +128,13 @@ class Batcher(Generic[S, R]):
                 self._leaders.discard(leader)
             return more
 
-    def drain(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> None:
-        """Run batches, this one first if given, until none is waiting."""
-        while self.drain_once(leader, batch):
-            batch = None
+    def drain(self, leader: object) -> None:
+        """Run batches until none is waiting."""
+        while self.drain_once(leader):
+            pass
 
     def drain_once(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> bool:
-        """Run one batch; True says that more is waiting and the leader must go on."""
+        """Run one batch, this one if given; True says that more is waiting and the leader must go on."""
         results: Sequence[R | Exception] | None = None
         try:
             batch = self.take() if batch is None else batch

@@ -1,20 +1,26 @@
-"""Fixtures that several files share: a Redis server of a file's own, and a schema in Postgres, each with a saver or store.
+"""Fixtures that several files share: a Redis server of a file's own, a schema in Postgres, each with a saver or
+store, and a place in each object store.
 
 Files about other stores have fixtures of their own under some of these names.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 import redis
 
+from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
+from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend
 from langgraph_statekit.checkpoint.backends.redis import RedisSaver
 from tests.servers import Server, Servers
+from tests.stores.objects_kit import bucket_driver
 from tests.stores.pg import backend, query
 from tests.stores.redis_nodes import node, port_of, redis_binary, started
 from tests.stores.redis_threads import count_trips
@@ -61,3 +67,11 @@ def schema(url: str) -> Iterator[str]:
 def store(url: str, schema: str) -> Iterator[PostgresBackend]:
     with backend(url, schema) as made:
         yield made
+
+
+@pytest.fixture(params=["file", "s3", "az", "gs"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[Driver, str]:
+    """Return a driver and a prefix that is not used yet."""
+    if request.param == "file":
+        return FileDriver(tmp_path), "p"
+    return bucket_driver(servers, request.param), os.urandom(6).hex()

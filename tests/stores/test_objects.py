@@ -16,7 +16,6 @@ from obstore.store import LocalStore, MemoryStore
 
 from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, ObjectStoreSaver
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Changed, Driver
-from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.index import HEAD_ROWS
 from langgraph_statekit.checkpoint.backends.objects.obstore_driver import ObstoreDriver
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Write
@@ -53,14 +52,6 @@ def url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str
 def bucket(request: pytest.FixtureRequest, servers: Servers) -> Driver:
     """Return a driver of a service."""
     return bucket_driver(servers, request.param)
-
-
-@pytest.fixture(params=["file", "s3", "az", "gs"])
-def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[Driver, str]:
-    """Return a driver and a prefix that is not used yet."""
-    if request.param == "file":
-        return FileDriver(tmp_path), "p"
-    return bucket_driver(servers, request.param), os.urandom(6).hex()
 
 
 @pytest.fixture

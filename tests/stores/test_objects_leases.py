@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,19 +17,10 @@ from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDrive
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Save, SaveRow, SaveWrites, Write
 from tests.faces import checkpoint, config, metadata
-from tests.servers import Servers
-from tests.stores.objects_kit import Rounds, Watched, bucket_driver, chain, look
+from tests.stores.objects_kit import Rounds, Watched, chain, look
 from tests.stores.verbs import key, row, save, save_one, save_writes
 
 LONG_US = 10**12
-
-
-@pytest.fixture(params=["file", "s3", "az", "gs"])
-def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[Driver, str]:
-    """Return a driver and a prefix that is not used yet."""
-    if request.param == "file":
-        return FileDriver(tmp_path), "p"
-    return bucket_driver(servers, request.param), os.urandom(6).hex()
 
 
 @pytest.fixture
