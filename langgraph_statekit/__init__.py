@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.backends.postgres import PostgresSaver
     from langgraph_statekit.checkpoint.backends.redis import RedisSaver
     from langgraph_statekit.checkpoint.backends.sqlite import SqliteSaver
+    from langgraph_statekit.checkpoint.backends.tiered import TieredSaver
     from langgraph_statekit.checkpoint.copying import Copied, acopy_threads, copy_threads
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
@@ -52,6 +53,7 @@ _HOMES = {
     "RedisSaver": "checkpoint.backends.redis",
     "PostgresSaver": "checkpoint.backends.postgres",
     "ObjectStoreSaver": "checkpoint.backends.objects",
+    "TieredSaver": "checkpoint.backends.tiered",
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
@@ -110,6 +112,7 @@ __all__ = [
     "StatekitSaver",
     "StatekitSerializer",
     "ThreadId",
+    "TieredSaver",
     "TopologyDrift",
     "Unavailable",
     "acheck_compat",

@@ -131,6 +131,21 @@ class LeaseLost(Event):
     """A save came too late, or a lease was not renewed: another holder owns the thread, or it was deleted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogTold(Event):
+    """The cold store of a `TieredSaver` did not take an upload, or all is well again.
+
+    Attributes:
+        threads: Threads that this process has changed and the cold store lacks changes of.
+        saves: Saves of these.
+        error: What the last upload failed with; None: all is well again.
+    """
+
+    threads: int
+    saves: int
+    error: str | None
+
+
 class Hook(Protocol):
     """Takes events; any callable with one argument is one.
 

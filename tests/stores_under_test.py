@@ -11,12 +11,15 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
+from functools import wraps
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
+from langgraph_statekit.checkpoint.backends.tiered import layout as tiers
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
@@ -240,6 +243,67 @@ class GoogleStore(BucketStore):
     kind = "gs"
 
 
+class TieredStore(Store):
+    """SQLite above, a directory below."""
+
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        self._hot, self._cold = SqliteStore(url, directory), FileStore(url, directory)
+        self.url, self.options = self._hot.url, {"cold": self._cold.url, "max_lag_s": 0.05}
+
+    def raw_dump(self) -> bytes:
+        return self._hot.raw_dump() + self._cold.raw_dump()
+
+    def advance(self, seconds: float) -> None:
+        self._hot.advance(seconds)
+        for path in self._cold._directory.rglob("head"):
+            head = tiers.decode_head(path.read_bytes())
+            until_us = head.until_us and head.until_us - int(seconds * 1e6)
+            path.write_bytes(tiers.encode_head(replace(head, until_us=until_us)))
+
+
+class EvictingStore(TieredStore):
+    """The same, and between any two calls everything goes down that may."""
+
+    def open(self, **options: Any) -> StatekitSaver:
+        given = {**self.options, **DEFAULTS, **options}
+        hot = open_saver(self.url, tenant=given.pop("tenant", None))
+        return _evicting(hot, given.pop("cold"), **given)
+
+
+_CALLS = (
+    *("get_tuple", "put", "put_writes", "delete_thread", "delete_for_runs", "copy_thread", "prune"),
+    *("get_delta_channel_history", "label", "labels", "unlabel", "rotate_keys", "sweep", "lease"),
+)
+
+
+def _evicting(*args: Any, **options: Any) -> StatekitSaver:
+    from langgraph_statekit import TieredSaver
+
+    def evict_all(saver: Any) -> None:
+        for page in saver.tiers._hot.threads():
+            for thread in page:
+                saver.tiers.evict(thread)
+
+    def after(name: str) -> Callable[..., Any]:
+        def called(saver: Any, *args: Any, **options: Any) -> Any:
+            result = getattr(TieredSaver, name)(saver, *args, **options)
+            evict_all(saver)
+            return result
+
+        async def acalled(saver: Any, *args: Any, **options: Any) -> Any:
+            result = await getattr(TieredSaver, name)(saver, *args, **options)
+            evict_all(saver)
+            return result
+
+        inner = getattr(TieredSaver, name)
+        return wraps(inner)(acalled if iscoroutinefunction(inner) else called)
+
+    names = [name for base in _CALLS for name in (base, f"a{base}") if hasattr(TieredSaver, name)]
+    made: Any = type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})
+    saver: StatekitSaver = made(*args, **options)
+    return saver
+
+
 STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
     "memory": MemoryStore,
     "sqlite": SqliteStore,
@@ -247,12 +311,17 @@ STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
     "postgres": PostgresStore,
     "file": FileStore,
     "s3": S3Store,
+    "tiered": TieredStore,
 }
 
-ON_REQUEST: dict[str, Callable[[Callable[[str], str], Path], Store]] = {"az": AzureStore, "gs": GoogleStore}
+ON_REQUEST: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
+    "az": AzureStore,
+    "gs": GoogleStore,
+    "evicting": EvictingStore,
+}
 """Stores that are tested when `--stores` names them; what concerns object stores only is tested wherever they are."""
 
-DURABLE = ("sqlite", "redis", "postgres", "file", "s3")
+DURABLE = ("sqlite", "redis", "postgres", "file", "s3", "tiered")
 """Stores that outlive the process."""
 
 SERVED = ("redis", "postgres", "s3")

@@ -34,7 +34,9 @@ from langgraph_statekit.errors import Misuse
 
 
 @dataclass
-class _Thread:
+class MemoryThread:
+    """All of one thread."""
+
     seq: int = 0
     rev: int = field(default_factory=time.time_ns)
     copied_by: str = ""
@@ -90,9 +92,9 @@ class MemoryBackend:
     deltas = True
     sweeps = True
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Mapping[str, MemoryThread] | None = None) -> None:
         self._lock = threading.RLock()
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, MemoryThread] = dict(threads or {})
         self._leases: dict[str, Held] = {}
 
     def setup(self) -> None:
@@ -110,7 +112,7 @@ class MemoryBackend:
     def facts(self) -> Sequence[Fact]:
         return [Fact("memory", "this process", BAD, "nothing survives the end of this process: for tests only")]
 
-    def _alive(self, name: str) -> _Thread | None:
+    def _alive(self, name: str) -> MemoryThread | None:
         """Return a thread, unless it has expired: then it is removed."""
         thread = self._threads.get(name)
         if thread is not None and is_over(thread.until_us, _now_us()):
@@ -125,7 +127,7 @@ class MemoryBackend:
 
     def usage(self, thread: str) -> Usage:
         with self._lock:
-            held = self._alive(thread) or _Thread()
+            held = self._alive(thread) or MemoryThread()
             sizes = [len(row.body) + len(row.packed_keys) + len(row.packed_deltas) for row in held.rows.values()]
             sizes += [len(frame.stored) for frame in held.frames.values()]
             sizes += [len(write.data) for writes in held.writes.values() for write in writes.values()]
@@ -138,7 +140,7 @@ class MemoryBackend:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
-            if is_rekeyed(save.header, (self._alive(save.thread) or _Thread()).header):
+            if is_rekeyed(save.header, (self._alive(save.thread) or MemoryThread()).header):
                 return rekeyed(save.thread)
             saved = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
             if saved:
@@ -158,7 +160,7 @@ class MemoryBackend:
     def _save_row(self, save: SaveRow) -> bool:
         row, frames, at = save.row, save.frames, save.at
         with self._lock:
-            thread = self._alive(row.ref.thread) or _Thread()
+            thread = self._alive(row.ref.thread) or MemoryThread()
             if save.parent and save.parent not in thread.rows and not thread.frames.keys() >= {*save.unsent()}:
                 return False
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
@@ -181,7 +183,7 @@ class MemoryBackend:
 
     def _save_writes(self, ref: Ref, writes: Sequence[Write]) -> bool:
         with self._lock:
-            thread = self._alive(ref.thread) or self._threads.setdefault(ref.thread, _Thread())
+            thread = self._alive(ref.thread) or self._threads.setdefault(ref.thread, MemoryThread())
             if ref not in thread.rows:
                 thread.early.setdefault(ref, _now_us())
             stored = thread.writes.setdefault(ref, {})
@@ -192,7 +194,7 @@ class MemoryBackend:
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._lock:
-            held = self._alive(thread) or _Thread()
+            held = self._alive(thread) or MemoryThread()
             row = next((row for row in held.latest(ns) if id in (None, row.ref.id)), None)
             if row is None:
                 return None
@@ -203,12 +205,12 @@ class MemoryBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._lock:
-            thread = self._alive(query.thread) or _Thread()
+            thread = self._alive(query.thread) or MemoryThread()
             if query.refresh:
                 self._live_on(query.thread)
             return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
 
-    def _selects(self, thread: _Thread, query: Query, row: Row) -> bool:
+    def _selects(self, thread: MemoryThread, query: Query, row: Row) -> bool:
         if query.id not in (None, row.ref.id) or (query.below_seq is not None and row.seq >= query.below_seq):
             return False
         if query.before is None:
@@ -220,11 +222,11 @@ class MemoryBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._lock:
-            return (self._alive(thread) or _Thread()).fill(keys, refs)
+            return (self._alive(thread) or MemoryThread()).fill(keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._lock:
-            held = self._alive(thread) or _Thread(rev=0)
+            held = self._alive(thread) or MemoryThread(rev=0)
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
             return Outline(
                 held.rev,
@@ -234,7 +236,7 @@ class MemoryBackend:
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._lock:
-            held = self._alive(thread) or _Thread(rev=0)
+            held = self._alive(thread) or MemoryThread(rev=0)
             if held.rev != rev:
                 return False
             for ref in change.drop:
@@ -258,7 +260,7 @@ class MemoryBackend:
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:
-            there = self._alive(target) or _Thread()
+            there = self._alive(target) or MemoryThread()
             if there.rows:
                 return there.copied_by == operation
             held = self._alive(source)
@@ -268,7 +270,7 @@ class MemoryBackend:
                 raise rekeyed(source)
             if there.header and is_rekeyed(header, there.header):
                 return False
-            self._threads[target] = _Thread(
+            self._threads[target] = MemoryThread(
                 held.seq,
                 there.rev + 1,
                 operation,
