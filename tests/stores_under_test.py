@@ -38,6 +38,8 @@ class Store:
 
     url: str
     options: dict[str, Any]
+    leaves_nothing = True
+    """Whether a deleted thread leaves not even a tombstone without content."""
 
     def open(self, **options: Any) -> StatekitSaver:
         """Return a new saver on this store."""
@@ -245,6 +247,8 @@ class GoogleStore(BucketStore):
 
 class TieredStore(Store):
     """SQLite above, a directory below."""
+
+    leaves_nothing = False
 
     def __init__(self, url: Callable[[str], str], directory: Path) -> None:
         self._hot, self._cold = SqliteStore(url, directory), FileStore(url, directory)

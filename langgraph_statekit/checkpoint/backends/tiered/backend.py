@@ -182,9 +182,13 @@ class TieredBackend:
         )
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
-        if self.moving.whole(thread)[0] is not None:
+        held, _ = self.moving.whole(thread)
+        if held is not None:  # it was planned for what stands in the cold store
             self._thaw(thread)
-            return False  # it was planned for what stood in the cold store
+            outline = self._hot.outline(thread)
+            if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
+                return False
+            rev = outline.rev
         done = self._hot.apply(thread, rev, change)
         if done:
             self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
@@ -321,6 +325,10 @@ class TieredBackend:
 
     def _forget(self, thread: str) -> None:
         self._seen.put(thread, None, 0)
+
+
+def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
+    return {ref: row._replace(body=b"") for ref, row in rows.items()}
 
 
 def _waits(save: Save) -> bool:
