@@ -66,6 +66,9 @@ _STUB: Final = """
 INSERT INTO tier_gone VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE
 SET born = max(born, excluded.born), gen = max(gen, excluded.gen), at_us = excluded.at_us
 """
+_END: Final = """
+INSERT INTO tier_ended VALUES (?, ?, ?) ON CONFLICT (thread) DO UPDATE SET born = max(born, excluded.born)
+"""
 
 
 class SqliteTier:
@@ -179,19 +182,26 @@ class SqliteTier:
             )
             return True
 
-    def forget(self, thread: str, born: int, gen: int, lease: bool) -> None:
+    def end(self, thread: str) -> bool:
         with self._writing() as db:
-            if lease:
-                leases.drop(db, thread)
-            found = "SELECT t.tid FROM threads t JOIN tier ON tier.tid = t.tid WHERE t.thread = ? AND tier.born <= ?"
-            for (tid,) in db.execute(found, (thread, born)).fetchall():
+            leases.drop(db, thread)
+            tid = life.tid_of(db, thread, "threads")
+            if tid is not None:
                 _drop(db, tid)
+            found = db.execute("SELECT 1 FROM tier_ended WHERE thread = ?", (thread,)).fetchone()
+            db.execute(_END, (thread, self.now_us(), life.now_us()))
+            return bool(tid or found)
+
+    def buried(self, thread: str, born: int, gen: int) -> None:
+        with self._writing() as db:
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born <= ?", (thread, born))
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
 
-    def buried(self, thread: str, born: int) -> None:
+    def forget(self, thread: str, born: int) -> None:
         with self._writing() as db:
-            db.execute("DELETE FROM tier_ended WHERE thread = ? AND born <= ?", (thread, born))
+            tid = _tid(db, thread, born)
+            if tid is not None:
+                _drop(db, tid)
 
 
 def _is_set_up(db: sqlite3.Connection) -> bool:

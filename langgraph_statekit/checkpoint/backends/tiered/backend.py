@@ -123,6 +123,7 @@ class TieredBackend:
         else:
             self.uploading.changed([save.thread for save in done if not _waits(save)])
             self.uploading.changed([save.thread for save in done if _waits(save)], soon=True)
+            self.uploading.catch_up({save.thread for save in done})
         return results
 
     def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:

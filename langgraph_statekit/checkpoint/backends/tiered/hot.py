@@ -101,8 +101,11 @@ class Tier(Protocol):
     def restore(self, thread: str, epoch: str, gen: int, held: MemoryThread) -> bool:
         """Take a whole thread in; False, and nothing done, if it is here, or was evicted at a later generation."""
 
-    def forget(self, thread: str, born: int, gen: int, lease: bool) -> None:
-        """Remove a thread, if it was born by then, and with `lease` its lease; `restore` takes no older generation."""
+    def end(self, thread: str) -> bool:
+        """Remove a thread and its lease, and note that it has ended; say whether there was anything of it."""
 
-    def buried(self, thread: str, born: int) -> None:
-        """Note that the cold store has nothing of the lives that ended up to this one."""
+    def buried(self, thread: str, born: int, gen: int) -> None:
+        """Note that the cold store has nothing of the lives that ended up to this one; `restore` takes none of them."""
+
+    def forget(self, thread: str, born: int) -> None:
+        """Remove one life of a thread, of which the cold store tells that it was deleted."""

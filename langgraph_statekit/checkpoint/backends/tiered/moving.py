@@ -55,7 +55,7 @@ class Moving:
         state = changes.state
         head, tag = self._cold.known(thread)
         if is_dead(state, head):
-            self._hot.forget(thread, state.born, head.gen, lease=False)
+            self._hot.forget(thread, state.born)
             return True
         if state.clean:
             return True
@@ -95,9 +95,10 @@ class Moving:
 
         if ended() is None:
             return
-        if self._cold.bury(thread, ended) is not None:
+        gen = self._cold.bury(thread, ended)
+        if gen is not None:
             self._cold.clear(thread)
-            self._hot.buried(thread, born)
+            self._hot.buried(thread, born, gen)
 
     def whole(self, thread: str) -> tuple[MemoryThread | None, int]:
         """Return a thread as it is in the cold store; None if all of it is in the hot one, or there is none.
@@ -162,23 +163,14 @@ class Moving:
         return head.epoch == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
 
     def delete(self, thread: str) -> None:
-        """Remove a thread from both tiers: first it is declared dead, so that no upload under way brings it back."""
-        dead_us = 0
-
-        def now_us() -> int:
-            # After the head was read: whatever life it tells of began before.
-            nonlocal dead_us
-            dead_us = self._hot.now_us()
-            return dead_us
-
+        """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
         head, _ = self._cold.head(thread)
-        gen: int | None = head.gen
-        if head.live or self._hot.state(thread) is not None:
-            gen = self._cold.bury(thread, now_us)
-            while self._hot.now_us() <= dead_us:  # what is born from now on is not meant
-                time.sleep(_TICK_S)
-        self._hot.forget(thread, dead_us, gen or 0, lease=True)
-        self._cold.clear(thread)
+        if not self._hot.end(thread) and not head.live:
+            self._hot.buried(thread, self._hot.now_us(), head.gen)
+        self._bury_ended(thread)
+        ended_us = self._hot.now_us()
+        while self._hot.now_us() == ended_us:  # what is born from now on was born later
+            time.sleep(_TICK_S)
 
 
 def is_dead(state: State, head: ColdHead) -> bool:

@@ -25,12 +25,10 @@ _PAGE: Final = 200
 
 
 class Lag:
-    """What the cold store lacks, as far as this process knows: `checkpoints` saves since `since_s` (monotonic)."""
+    """How many saves of a thread this process has acknowledged and not uploaded, and how often that failed."""
 
     def __init__(self) -> None:
-        self.saves = 0
-        self.since_s = time.monotonic()
-        self.failures = 0
+        self.saves = self.failures = 0
 
 
 class Uploading:
@@ -41,7 +39,7 @@ class Uploading:
         moving: Uploads them.
         mode: When.
         max_lag_s: Seconds after which a change is in the cold store.
-        max_lag_checkpoints: So many saves of a thread, and it is uploaded before that.
+        max_lag_checkpoints: So many saves of a thread are acknowledged without being uploaded at most.
         idle_s: With the mode `archive`, seconds without a change after which the hot store drops a thread.
         max_backlog: Saves that this process acknowledged and the cold store has not; further ones are refused.
         workers: Uploads at once.
@@ -103,19 +101,25 @@ class Uploading:
             threads: Their ids.
             soon: Upload them now.
         """
-        now = time.monotonic()
         with self._lock:
             for thread in threads:
                 lag = self._lags.get(thread)
                 if lag is None:
                     lag = self._lags[thread] = Lag()
-                    heapq.heappush(self._due, (now + self._max_lag_s, thread))
+                    self._push(thread, self._max_lag_s)
                 lag.saves += 1
                 self._behind += 1
-                if soon or lag.saves == self._max_lag_checkpoints:
-                    heapq.heappush(self._due, (now, thread))
-                    self._wake.set()
+                if soon or lag.saves == max(self._max_lag_checkpoints // 2, 1):
+                    self._push(thread, 0.0)
             self._start()
+
+    def catch_up(self, threads: Iterable[str]) -> None:
+        """Upload here and now what is too far behind; where the cold store does not answer, that is told elsewhere."""
+        for thread in threads:
+            lag = self._lags.get(thread)
+            if lag is not None and lag.saves >= self._max_lag_checkpoints and not lag.failures:
+                with suppress(StatekitError):
+                    self._one(thread)
 
     def _start(self) -> None:
         if self._worker is None or not self._worker.is_alive():
@@ -156,37 +160,42 @@ class Uploading:
 
     def _one(self, thread: str) -> None:
         with self._lock:
-            lag = self._lags.pop(thread, None)  # what is saved from now on counts anew
-            self._behind -= lag.saves if lag else 0
+            lag = self._lags.get(thread)
+            saves = lag.saves if lag else 0  # what is saved from now on may not go along
         try:
             self._moving.upload(thread)
         except BaseException as error:
             with self._lock:
-                again = lag or Lag()
-                if (newer := self._lags.get(thread)) is not None:
-                    again.saves += newer.saves
-                    self._behind -= newer.saves
-                again.failures += 1
-                self._lags[thread] = again
-                self._behind += again.saves
-                pause_s = min(_RETRY_S * 2.0 ** min(again.failures - 1, 8), _MOST_RETRY_S)
-                heapq.heappush(self._due, (time.monotonic() + pause_s, thread))
+                lag = self._lags.setdefault(thread, Lag())
+                lag.failures += 1
+                self._push(thread, min(_RETRY_S * 2.0 ** min(lag.failures - 1, 8), _MOST_RETRY_S))
                 self._failing = True
-                behind = len(self._lags), self._behind
-            self._tell(*behind, f"{type(error).__name__}: {error}")
+            self._tell(*self.backlog, f"{type(error).__name__}: {error}")
             raise
         with self._lock:
+            if (lag := self._lags.get(thread)) is not None:
+                done = min(saves, lag.saves)
+                self._behind -= done
+                lag.saves -= done
+                lag.failures = 0
+                if lag.saves:
+                    self._push(thread, self._max_lag_s)
+                else:
+                    del self._lags[thread]
             recovered = self._failing and not any(lag.failures for lag in self._lags.values())
             self._failing = self._failing and not recovered
-            behind = len(self._lags), self._behind
         if recovered:
-            self._tell(*behind, None)
+            self._tell(*self.backlog, None)
+
+    def _push(self, thread: str, pause_s: float) -> None:
+        heapq.heappush(self._due, (time.monotonic() + pause_s, thread))
+        self._wake.set()
 
     def _work(self) -> None:
         while not self._closing:
+            self._wake.clear()  # what is to wake it from here on, does
             now = time.monotonic()
             with self._lock:
-                self._wake.clear()
                 while self._due and self._due[0][0] <= now:
                     _, thread = heapq.heappop(self._due)
                     lag = self._lags.get(thread)
@@ -199,7 +208,8 @@ class Uploading:
                 with suppress(StatekitError):  # told by the calls that failed
                     self._look_around()
                 continue
-            self._wake.wait(max(next_s - now, 0.0))
+            if not self._closing:
+                self._wake.wait(max(next_s - now, 0.0))
 
     def _pause_s(self) -> float:
         return min(_ROUND_S, max(self._idle_s / 4 if self._mode == "archive" else _ROUND_S, 0.05))
