@@ -255,6 +255,12 @@ class TieredStore(Store):
         self.url, self.options = self._hot.url, {"cold": self._cold.url, "max_lag_s": 0.05}
 
     def raw_dump(self) -> bytes:
+        if self._hot.raw_dump():
+            saver: Any = self.open()
+            saver.setup()
+            for thread in saver.tiers._tier.dirty(1 << 62, 1000):  # so that no upload changes the next dump
+                saver.tiers.moving.upload(thread)
+            saver.close()
         return self._hot.raw_dump() + self._cold.raw_dump()
 
     def advance(self, seconds: float) -> None:
@@ -265,13 +271,28 @@ class TieredStore(Store):
             path.write_bytes(tiers.encode_head(replace(head, until_us=until_us)))
 
 
+class TieredPostgresStore(TieredStore):
+    """Postgres above, a directory below."""
+
+    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
+        super().__init__(url, directory)
+        self._hot: Any = PostgresStore(url, directory)
+        self.url, self.options = self._hot.url, {**self._hot.options, **self.options}
+        self.break_connections, self.clean = self._hot.break_connections, self._hot.clean
+
+
 class EvictingStore(TieredStore):
     """The same, and between any two calls everything goes down that may."""
 
     def open(self, **options: Any) -> StatekitSaver:
         given = {**self.options, **DEFAULTS, **options}
-        hot = open_saver(self.url, tenant=given.pop("tenant", None))
+        named = {name: given.pop(name) for name in ("schema", "tenant") if name in given}
+        hot = open_saver(self.url, **named)
         return _evicting(hot, given.pop("cold"), **given)
+
+
+class EvictingPostgresStore(EvictingStore, TieredPostgresStore):
+    pass
 
 
 _CALLS = (
@@ -322,6 +343,8 @@ ON_REQUEST: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
     "az": AzureStore,
     "gs": GoogleStore,
     "evicting": EvictingStore,
+    "tiered-postgres": TieredPostgresStore,
+    "evicting-postgres": EvictingPostgresStore,
 }
 """Stores that are tested when `--stores` names them; what concerns object stores only is tested wherever they are."""
 

@@ -10,6 +10,7 @@ from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, Object
 from langgraph_statekit.checkpoint.backends.tiered.backend import TieredBackend
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -19,7 +20,10 @@ from langgraph_statekit.extras import load
 
 __all__ = ["TieredBackend", "TieredSaver"]
 
-_TIERS: Final = {"SqliteBackend": ("sqlite_tier", "SqliteTier")}
+_TIERS: Final = {
+    "SqliteBackend": ("sqlite_tier", "SqliteTier"),
+    "PostgresBackend": ("postgres_tier", "PostgresTier"),
+}
 _MODES: Final = ("write_through", "write_behind", "archive")
 
 
@@ -29,7 +33,7 @@ class TieredSaver(StatekitSaver):
     Threads that the hot store lost, or dropped because they were idle, come back from the cold one when they are used.
 
     Args:
-        hot: A `SqliteSaver`. Only its store is used: options of a saver are given here.
+        hot: A `SqliteSaver` or a `PostgresSaver`. Only its store is used: options of a saver are given here.
         cold: An `ObjectStoreSaver`, or its URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:///dir`. What it holds is
             readable by this class only, and may lie beside the threads of an `ObjectStoreSaver`.
         mode: `write_behind`: a save is acknowledged by the hot store, and in the cold one within `max_lag_s` seconds or
@@ -115,6 +119,16 @@ class TieredSaver(StatekitSaver):
         """
         return self.tiers.evict(to_text(thread_id))
 
+    def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
+        """As in `StatekitSaver`; and threads go that are in the cold store only and expired a day ago or earlier."""
+        swept = super().sweep(orphans_s=orphans_s)
+        return swept._replace(threads=swept.threads + self.tiers.sweep_cold())
+
+    async def asweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
+        """Async version of `sweep`."""
+        swept = await super().asweep(orphans_s=orphans_s)
+        return swept._replace(threads=swept.threads + await self._threads.io(self.tiers.sweep_cold))
+
     def deleted(self, thread_id: str) -> bool:
         """Say whether neither store holds anything of a thread but the tombstone that tells of its deletion.
 
@@ -133,7 +147,7 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
         raise Misuse("give encryption, ttl_s, retention and require_lease to the TieredSaver, not to hot")
     kind = type(hot.backend).__name__
     if kind not in _TIERS:
-        raise Misuse(f"hot must be a SqliteSaver, not a {type(hot).__name__}")
+        raise Misuse(f"hot must be a SqliteSaver or a PostgresSaver, not a {type(hot).__name__}")
     module, name = _TIERS[kind]
     tier: Tier = load(f"checkpoint.backends.{module}", name)(hot.backend)
     return hot.backend, tier

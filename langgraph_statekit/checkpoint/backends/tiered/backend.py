@@ -248,12 +248,13 @@ class TieredBackend:
 
     def sweep(self, orphans_us: int) -> Swept:
         swept = self._hot.sweep(orphans_us)
-        if swept.more:
-            return swept
         for thread in self._tier.ended():
             self.moving.upload(thread)
-        gone = self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
-        return swept._replace(threads=swept.threads + gone)
+        return swept
+
+    def sweep_cold(self) -> int:
+        """Remove what expired and is in the cold store only, and return of how many threads; it reads every head."""
+        return self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from langgraph_statekit.checkpoint.backends.memory import MemoryThread
 from langgraph_statekit.checkpoint.backends.tiered.layout import Pack
@@ -40,7 +40,7 @@ class Changes:
 
     Attributes:
         state: Of the thread.
-        mark: Names this view: what changes later has a higher mark.
+        mark: Names this view for `uploaded`; what changes later is not in it.
         pack: What changed; a checkpoint is in it with its body, and with all of its writes if these changed.
         places: `seq` of every checkpoint by (namespace, id); only if asked for the whole, or if it is not complete.
         header: Of its data key.
@@ -51,7 +51,7 @@ class Changes:
     """
 
     state: State
-    mark: int
+    mark: Any
     pack: Pack
     places: dict[tuple[str, str], int]
     header: bytes
@@ -85,8 +85,8 @@ class Tier(Protocol):
     def changes(self, thread: str, whole: bool = False) -> Changes | None:
         """Return what changed in a thread, or all of it; None if it is not here, or has expired."""
 
-    def uploaded(self, thread: str, born: int, mark: int, epoch: str, complete: bool) -> None:
-        """Note that all up to a mark is in the cold store; nothing if the thread lives another life by now."""
+    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, complete: bool) -> None:
+        """Note that a view is in the cold store; nothing if the thread lives another life by now."""
 
     def evict(self, thread: str, born: int, gen: int, leased: bool) -> bool:
         """Remove a thread, but not its lease, if all of it was uploaded; False, and nothing done, if not.

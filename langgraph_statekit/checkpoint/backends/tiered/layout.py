@@ -147,7 +147,7 @@ def decode_head(data: bytes) -> ColdHead:
 def encode_pack(pack: Pack) -> bytes:
     """Pack a pack."""
     rows = [
-        (ns, id, r.parent, r.via, r.seq, r.packed_keys, r.packed_deltas, r.run_id, r.hidden, r.body)
+        (ns, id, r.parent, r.via, r.seq, r.packed_keys, r.packed_deltas, r.run_id, r.hidden, r.body, r.audit)
         for (ns, id), r in pack.rows.items()
     ]
     writes = [
@@ -169,8 +169,8 @@ def decode_pack(thread: str, data: bytes) -> Pack:
 
 
 def _row(thread: str, ns: str, id: str, *rest: Any) -> Row:
-    parent, via, seq, keys, deltas, run_id, hidden, body = rest
-    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body)
+    parent, via, seq, keys, deltas, run_id, hidden, body, audit = rest
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body, audit)
 
 
 def folded(packs: Iterable[Pack], *, whole: bool) -> Pack:
