@@ -278,7 +278,12 @@ class TieredPostgresStore(TieredStore):
         super().__init__(url, directory)
         self._hot: Any = PostgresStore(url, directory)
         self.url, self.options = self._hot.url, {**self._hot.options, **self.options}
-        self.break_connections, self.clean = self._hot.break_connections, self._hot.clean
+
+    def break_connections(self) -> None:
+        self._hot.break_connections()
+
+    def clean(self) -> None:
+        self._hot.clean()
 
 
 class EvictingStore(TieredStore):

@@ -60,6 +60,7 @@ LAYERS = [
     {"cli.status"},
     {"cli.stores"},
     {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
+    {"cli.tiers"},
     {"cli.program"},
     {"__main__"},
 ]

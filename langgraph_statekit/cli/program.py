@@ -18,6 +18,7 @@ from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.status import NAMES
 from langgraph_statekit.cli.terminal import printable, without_login
+from langgraph_statekit.cli.tiers import archive, deleted, restore, verify
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, StatekitError
 
 FOUND: Final = 1
@@ -167,10 +168,20 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     one.add_argument("--wait-s", type=float, default=0.0, metavar="S", help="wait so long for a thread that is leased")
 
+    for name, run, told in (
+        ("archive", archive, "have the hot store drop threads that the cold one has; exits with 1 if one is in use"),
+        ("restore", restore, "bring threads from the cold store to the hot one, which may be empty"),
+        ("verify", verify, "read all that the cold store has; exits with 1 if something cannot be read"),
+    ):
+        one = command(name, run, f"{told}; the URL has ?cold=URL in it")
+        one.add_argument("threads", nargs="*", metavar="THREAD")
+        one.add_argument("--all", action="store_true", help="all threads of the store")
+
     one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")
     one.add_argument("--all", action="store_true", help="read all of all threads")
     one.add_argument("--no-write", action="store_true", help="do not try a save in a thread of its own")
+    one.add_argument("--deleted", metavar="THREAD", help="only say whether nothing is left of it in a tiered store")
     return parser, commands.choices
 
 
@@ -208,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         given = _parse(sys.argv[1:] if argv is None else argv)
-        run: Callable[[argparse.Namespace], int] = given.run
+        run: Callable[[argparse.Namespace], int] = deleted if getattr(given, "deleted", None) else given.run
         code = run(given)
         sys.stdout.flush()
     except BrokenPipeError:

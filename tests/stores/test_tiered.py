@@ -137,7 +137,7 @@ def grow(saver: StatekitSaver, count: int, thread: str = THREAD) -> Iterator[str
     number = len(found.checkpoint["channel_values"]["log"]) if found else 0
     at = found.config if found else config(thread)
     for step in range(number, number + count):
-        versions = {"log": f"{step:04}.x", "last": f"{step:04}.x"}
+        versions: dict[str, str | int | float] = {"log": f"{step:04}.x", "last": f"{step:04}.x"}
         made = checkpoint({"log": [LONG, *range(step)], "last": step}, versions)
         at = saver.put(at, made, metadata(step), versions)
         yield id_of(at)

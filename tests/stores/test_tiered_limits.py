@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def grow_blindly(saver: TieredSaver, count: int) -> list[str]:
     at = config()
     ids = []
     for step in range(count):
-        versions = {"x": f"{step:04}"}
+        versions: dict[str, str | int | float] = {"x": f"{step:04}"}
         at = saver.put(at, checkpoint({"x": step}, versions), metadata(step), versions)
         ids.append(id_of(at))
     return ids
@@ -188,7 +189,7 @@ def test_keys_are_rotated_in_both_stores(local: Place) -> None:
 
 def test_what_cannot_be_two_tiers_is_refused(tmp_path: Path) -> None:
     hot, cold = SqliteSaver(tmp_path / "a.db"), f"file://{tmp_path}/cold"
-    for wrong in (
+    refused: list[Callable[[], object]] = [
         lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", ttl_s=5), cold),
         lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", retention=Retention(keep_last=5)), cold),
         lambda: TieredSaver(open_saver("memory://"), cold),
@@ -196,6 +197,7 @@ def test_what_cannot_be_two_tiers_is_refused(tmp_path: Path) -> None:
         lambda: TieredSaver(hot, cold, mode="sometimes"),
         lambda: TieredSaver(hot, cold, max_lag_s=-1),
         lambda: TieredSaver(hot, ObjectStoreSaver.from_url(cold, tenant="a")),
-    ):
+    ]
+    for wrong in refused:
         with pytest.raises(Misuse):
             wrong()

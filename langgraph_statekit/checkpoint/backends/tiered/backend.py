@@ -262,6 +262,19 @@ class TieredBackend:
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
+    def hot_threads(self) -> Iterator[Sequence[str]]:
+        """Yield the threads in the hot store in pages."""
+        return self._hot.threads()
+
+    def cold_threads(self) -> Iterator[Sequence[str]]:
+        """Yield the threads in the cold store in pages."""
+        return ([head.thread for head in heads] for heads in self._cold.threads())
+
+    def image(self, thread: str) -> MemoryBackend | None:
+        """Return a thread as the cold store has it; None if it has not."""
+        found = self._cold.image(thread)
+        return None if found is None else MemoryBackend({thread: found[1]})
+
     def is_deleted(self, thread: str) -> bool:
         """Say whether neither store has anything of a thread but a tombstone."""
         [held] = self._hot.claim([Claim(thread, "", "", 0, token=0)])
@@ -308,9 +321,9 @@ class TieredBackend:
         if not self._read_cold:
             raise error
         with suppress(Unavailable):
-            found = self._cold.image(thread)
-            if found is not None:
-                return MemoryBackend({thread: found[1]})
+            image = self.image(thread)
+            if image is not None:
+                return image
         raise error
 
     def _thaw(self, thread: str) -> None:
