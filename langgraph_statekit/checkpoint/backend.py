@@ -162,7 +162,7 @@ class Backend(Protocol):
         """
 
     def sweep(self, orphans_us: int) -> Swept:
-        """Remove some of what has expired, threads and cells, and of the writes that came so long ago and whose checkpoint never did.
+        """Remove some of what has expired, threads and cells, and some writes that came so long ago without checkpoint.
 
         Never touches what is not both old enough and without its checkpoint at that moment; holds up no save.
         """
