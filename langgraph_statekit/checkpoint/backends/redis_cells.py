@@ -49,7 +49,9 @@ class RedisCells:
             places = self._places(query, before, query.limit - len(cells))
             found, now_us = self._read([CellRef(query.kind, thread, key) for _, thread, key in places])
             # One that was changed since has another place.
-            cells += [cell for cell, place in zip(found, places, strict=True) if cell is not None and cell.place == place]
+            cells += [
+                cell for cell, place in zip(found, places, strict=True) if cell is not None and cell.place == place
+            ]
             if not places or len(cells) >= query.limit:
                 return CellPage(cells, now_us)
             before = places[-1]
@@ -107,7 +109,12 @@ class RedisCells:
 
     def _of_bucket(self, bucket: int, cell: str, thread: str) -> list[bytes]:
         start = f"{self._prefix}:{{{bucket}}}"
-        return [f"{start}:c:{cell}".encode(), self._index(bucket), f"{start}:u".encode(), f"{start}:l:{thread}".encode()]
+        return [
+            f"{start}:c:{cell}".encode(),
+            self._index(bucket),
+            f"{start}:u".encode(),
+            f"{start}:l:{thread}".encode(),
+        ]
 
 
 def _hash(*texts: str, size_bytes: int) -> bytes:
