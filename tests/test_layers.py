@@ -44,6 +44,7 @@ LAYERS = [
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"checkpoint.sweeping"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
+    {"checkpoint.encrypted_cells"},
     {"checkpoint.observed", "checkpoint.encrypted"},
     {"leases"},
     {"checkpoint.lifecycle"},

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import (
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, only
-from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
+from langgraph_statekit.checkpoint.claims import Claim, Held, require_open, require_plain, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
 from langgraph_statekit.checkpoint.expiry import Swept
@@ -323,10 +323,15 @@ class Engine:
         return only(await self._io((await self._store()).claim, [claim]))
 
     async def change_cell(self, change: CellChange) -> Changed:
-        return only(await self._io((await self._store()).change_cells, [change]))
+        require_plain(change)
+        changed = only(await self._io((await self._store()).change_cells, [change]))
+        require_open(changed.cell)
+        return changed
 
     async def cells(self, query: CellQuery) -> CellPage:
-        return await self._io((await self._store()).cells, query)
+        page = await self._io((await self._store()).cells, query)
+        require_open(*page.cells)
+        return page
 
     async def sleep(self, pause_s: float) -> None:
         await self._runtime.sleep(pause_s)
