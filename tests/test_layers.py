@@ -43,6 +43,7 @@ LAYERS = [
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"checkpoint.sweeping"},
+    {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.encrypted_cells"},
     {"checkpoint.observed", "checkpoint.encrypted"},
