@@ -24,7 +24,6 @@ from langgraph_statekit.effect_rules import (
     SettledEffects,
     as_seen,
     decode,
-    idempotency_key,
     is_after,
 )
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Fenced, Misuse, Unavailable
@@ -135,7 +134,7 @@ class EffectEngine(Attempts):
             thread_id=from_text(record.thread),
             checkpoint_ns=from_text(record.ns),
             checkpoint_id=from_text(record.checkpoint),
-            idempotency_key=idempotency_key(cell.ref.thread, record.key, record.generation) if record.key else "",
+            idempotency_key=record.handed,
             attempts=record.attempts,
             claimed_us=record.claimed_us,
             changed_us=cell.at_us,
