@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from langgraph_statekit import Encryption, FailureRate, Retention
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
 from langgraph_statekit.checkpoint.backends.tiered import layout as tiers
@@ -30,7 +31,18 @@ def unique() -> str:
 
 
 DEFAULTS: dict[str, Any] = {}
-"""Options of each saver that a test does not give; `pytest --encrypted` sets some."""
+"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+
+
+def all_features() -> dict[str, Any]:
+    """Return options that turn on what a saver can do beside saving, without a change of what a test sees."""
+    return {
+        "encryption": Encryption({"tests": b"k" * 32}, "tests"),
+        "ttl_s": 24 * 3600,
+        "retention": Retention(keep_last=1_000),
+        "max_pending": 64,
+        "hooks": [FailureRate()],
+    }
 
 
 class Store:
@@ -68,7 +80,7 @@ class MemoryStore(Store):
         return StatekitSaver(self._backend, **{**DEFAULTS, **options})
 
     def raw_dump(self) -> bytes:
-        return b"\n".join(_flat(self._backend._threads))
+        return b"\n".join(_flat([self._backend._threads, self._backend._cells]))
 
     def advance(self, seconds: float) -> None:
         for thread in self._backend._threads.values():

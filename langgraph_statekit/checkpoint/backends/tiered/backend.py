@@ -15,6 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held, Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
@@ -143,6 +144,12 @@ class TieredBackend:
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        return self._hot.change_cells(changes)
+
+    def cells(self, query: CellQuery) -> CellPage:
+        return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         try:
