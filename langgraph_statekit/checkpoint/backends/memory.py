@@ -46,6 +46,8 @@ from langgraph_statekit.errors import Misuse
 
 @dataclass
 class MemoryThread:
+    """All of one thread."""
+
     seq: int = 0
     rev: int = field(default_factory=time.time_ns)
     copied_by: str = ""
@@ -82,9 +84,6 @@ class MemoryThread:
 
     def live_on(self, lease: Held | None) -> None:
         """Set the end anew."""
-        if not self.ttl_us:
-            self.until_us = None
-            return
         asked = {ref for ref, writes in self.writes.items() if any(idx == INTERRUPT_IDX for _, idx in writes)}
         held = is_held(self.latest(), asked)
         leased_us = lease.until_us if lease else 0

@@ -239,6 +239,10 @@ class PostgresTier:
     def buried(self, thread: str, born: int, gen: int) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
             ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born <= %b", thread, born)
+            state = ask(_STATE, thread)[0]
+            if not (_state(state) or State(0)).here:  # what a sweep has left of it
+                for text in _DROP[1:]:
+                    ask(text, thread)
             ask(_STUB, digest(thread), born, gen)
 
         self._in_transaction(note)
@@ -283,7 +287,8 @@ def _state(found: tuple[Any, ...]) -> State | None:
     born, epoch, complete, clean, ended, here, over = found
     if here and born is not None:
         return State(born, epoch, complete, clean, ended is not None)
-    if ended is None and not (over and born is not None):
+    swept = complete and born is not None  # it had writes only
+    if ended is None and not (over and born is not None) and not swept:
         return None
     return State(max(ended or 0, born or 0), ended=True, here=False)
 

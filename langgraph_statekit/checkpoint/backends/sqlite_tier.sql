@@ -35,7 +35,7 @@ END;
 CREATE TRIGGER IF NOT EXISTS tier_end AFTER DELETE ON threads
 WHEN EXISTS (SELECT 1 FROM tier WHERE tid = OLD.tid) BEGIN
     INSERT INTO tier_ended SELECT OLD.thread, born, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000
-        FROM tier WHERE tid = OLD.tid AND OLD.seq > 0 -- else there never was a checkpoint that could end
+        FROM tier WHERE tid = OLD.tid AND (OLD.seq > 0 OR complete) -- else the cold store may have more of it
         ON CONFLICT (thread) DO UPDATE SET born = excluded.born, at_us = excluded.at_us;
     DELETE FROM tier WHERE tid = OLD.tid;
     DELETE FROM tier_touched WHERE tid = OLD.tid;

@@ -150,11 +150,11 @@ class Cold:
         """Remove packs that no head names."""
         self.bucket.delete([self._keys(head.thread).pack(head.epoch, ref.name) for ref in refs])
 
-    def compact(self, thread: str) -> bool:
-        """Make one pack of the last small ones; False if there is nothing to do, or another worker was faster."""
+    def compact(self, thread: str, *, whole: bool = False) -> bool:
+        """Make one pack of the last small ones, or of all; False if there is nothing to do, or another was faster."""
         head, tag = self.known(thread)
-        count = to_compact(head.packs)
-        if not count:
+        count = len(head.packs) if whole else to_compact(head.packs)
+        if count < 2:
             return False
         before, last = list(head.packs[:-count]), head.packs[-count:]
         try:

@@ -78,7 +78,7 @@ class Moving:
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
         if head.live and not begun:
             self._cold.clear(thread)  # what is left of the life before
-        self._cold.compact(thread)
+        self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
         return True
 
     def _bury_ended(self, thread: str) -> None:

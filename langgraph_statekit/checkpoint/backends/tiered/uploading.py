@@ -192,6 +192,10 @@ class Uploading:
         self._wake.set()
 
     def _work(self) -> None:
+        with suppress(RuntimeError):  # the interpreter ends, and takes no more calls
+            self._rounds()
+
+    def _rounds(self) -> None:
         while not self._closing:
             self._wake.clear()  # what is to wake it from here on, does
             now = time.monotonic()
@@ -205,7 +209,7 @@ class Uploading:
                 next_s = min(self._due[0][0] if self._due else now + _ROUND_S, self._round_s)
             if now >= self._round_s:
                 self._round_s = now + self._pause_s()
-                with suppress(StatekitError):  # told by the calls that failed
+                with suppress(StatekitError):  # the next round may find the store
                     self._look_around()
                 continue
             if not self._closing:
@@ -226,16 +230,16 @@ class Uploading:
     def _look_around(self) -> None:
         """Upload what another worker left, and let go what is idle."""
         now_us = self._hot.now_us()
-        for thread in self._hot.dirty(now_us - int(2e6 * self._max_lag_s) - 1_000_000, _PAGE):
-            with self._lock:
-                mine = thread in self._lags or thread in self._under_way
-            if not mine:
-                self._quietly(thread)
-            if self._closing:
-                return
-        if self._mode == "archive":
-            for thread in self._hot.idle(now_us - int(self._idle_s * 1e6), _PAGE):
-                with suppress(StatekitError):
-                    self._moving.evict(thread)
-                if self._closing:
-                    return
+        left = self._hot.dirty(now_us - int(2e6 * self._max_lag_s) - 1_000_000, _PAGE)
+        with self._lock:
+            left = [thread for thread in left if thread not in self._lags and thread not in self._under_way]
+        idle = self._hot.idle(now_us - int(self._idle_s * 1e6), _PAGE) if self._mode == "archive" else ()
+        # Not in this thread, which nobody waits for at the interpreter's end.
+        calls = [self._pool.start(self._quietly, thread) for thread in left]
+        calls += [self._pool.start(self._let_go, thread) for thread in idle]
+        for call in calls:
+            call.result()
+
+    def _let_go(self, thread: str) -> None:
+        with suppress(StatekitError):  # it stays for now
+            self._moving.evict(thread)
