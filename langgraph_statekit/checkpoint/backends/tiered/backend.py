@@ -33,7 +33,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
+from langgraph_statekit.errors import Conflict, Unavailable
 
 T = TypeVar("T")
 
@@ -129,13 +129,8 @@ class TieredBackend:
 
     def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
         """Have in the cold store what was saved, or say that it is not there."""
-        failed: dict[str, Exception] = {}
-        for thread in {save.thread for save, result in zip(saves, results, strict=True) if result is True}:
-            try:
-                self.moving.upload(thread)
-            except StatekitError as error:
-                failed[thread] = error
-                self.uploading.changed([thread])
+        made = {save.thread for save, result in zip(saves, results, strict=True) if result is True}
+        failed = self.uploading.upload(made)
         for at, save in enumerate(saves):
             if results[at] is True and save.thread in failed:
                 results[at] = failed[save.thread]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -29,11 +30,13 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
 )
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.expiry import is_over
-from langgraph_statekit.errors import Corrupt
+from langgraph_statekit.errors import Corrupt, StatekitError
 
 NO_HEAD: Final = ColdHead("")
 _HEADS_BYTES: Final = 8 << 20
 _PACKS_BYTES: Final = 32 << 20
+_IMAGES_BYTES: Final = 64 << 20
+_ENTRY_BYTES: Final = 400
 _ATTEMPTS: Final = 8
 _EXPIRED_US: Final = 24 * 3600 * 1_000_000
 _PAGE_THREADS: Final = 100
@@ -62,6 +65,7 @@ class Cold:
         self._grace_s = grace_s
         self._heads = Cache[str, Known](_HEADS_BYTES)
         self._packs = Cache[str, bytes](_PACKS_BYTES, _PACKS_BYTES // 4)
+        self._images = Cache[str, tuple[ColdHead, MemoryThread]](_IMAGES_BYTES)
 
     def head(self, thread: str) -> Known:
         """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none."""
@@ -84,15 +88,23 @@ class Cold:
         return known if known[0].live and not self.over(known[0]) else None
 
     def image(self, thread: str) -> tuple[ColdHead, MemoryThread] | None:
-        """Return a whole thread; None if there is none. Two rounds of requests, whatever its length."""
+        """Return a whole thread, not to be changed; None if there is none.
+
+        Two rounds of requests, whatever its length.
+        """
         last = ABSENT
         for _ in range(_ATTEMPTS):
             known = self.alive(thread)
             if known is None:
                 return None
             head, tag = known
+            held = self._images.get(thread)
+            if held is not None and held[0] == head:
+                return held
             try:
-                return head, thread_of(head, self.packs(head, head.packs))
+                held = head, thread_of(head, self.packs(head, head.packs))
+                self._images.put(thread, held, _size_bytes(held[1]))
+                return held
             except Gone as gone:
                 if tag == last:
                     raise Corrupt(f"{gone} is missing in the cold store; restore the thread from a copy") from gone
@@ -143,7 +155,8 @@ class Cold:
             return False
         self._heads.put(thread, (head, new), len(data))
         if old:
-            self.bucket.delete([self._keys(thread).pack(head.epoch, name) for name in old])
+            with suppress(StatekitError):  # the head counts; what stays is named by none
+                self.bucket.delete([self._keys(thread).pack(head.epoch, name) for name in old])
         return True
 
     def discard(self, head: ColdHead, refs: Sequence[PackRef]) -> None:
@@ -233,3 +246,9 @@ class Cold:
 
     def _keys(self, thread: str) -> Keys:
         return Keys.of(self.folder, thread)
+
+
+def _size_bytes(held: MemoryThread) -> int:
+    sizes = [len(row.body) + _ENTRY_BYTES for row in held.rows.values()]
+    sizes += [len(frame.stored) + _ENTRY_BYTES for frame in held.frames.values()]
+    return sum(sizes) + sum(len(write.data) + _ENTRY_BYTES for each in held.writes.values() for write in each.values())

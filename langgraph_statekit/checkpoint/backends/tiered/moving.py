@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +17,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack,
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, from_text
-from langgraph_statekit.errors import Conflict
+from langgraph_statekit.errors import Conflict, StatekitError
 
 _LOCKS: Final = 64
 _TICK_S: Final = 0.002
@@ -76,9 +77,10 @@ class Moving:
             self._cold.discard(base, made)
             return False
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
-        if head.live and not begun:
-            self._cold.clear(thread)  # what is left of the life before
-        self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
+        with suppress(StatekitError):  # the upload counts
+            if head.live and not begun:
+                self._cold.clear(thread)  # what is left of the life before
+            self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
         return True
 
     def _bury_ended(self, thread: str) -> None:
@@ -137,7 +139,7 @@ class Moving:
                 if found is None:
                     return self._hot.state(thread) is not None
                 head, held = found
-                held.ttl_us, held.until_us = head.ttl_us, head.until_us
+                held = replace(held, ttl_us=head.ttl_us, until_us=head.until_us)
                 if self._hot.restore(thread, head.epoch, head.gen, held):
                     return True
             else:

@@ -6,7 +6,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -138,6 +138,19 @@ class Uploading:
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
+
+    def upload(self, threads: Collection[str]) -> dict[str, Exception]:
+        """Upload threads now, side by side, and return what failed; that is tried again later."""
+        failed: dict[str, Exception] = {}
+        alone = len(threads) == 1
+        futures = {} if alone else {thread: self._pool.start(self._moving.upload, thread) for thread in threads}
+        for thread in threads:
+            try:
+                self._moving.upload(thread) if alone else futures[thread].result()
+            except StatekitError as error:
+                failed[thread] = error
+        self.changed(failed)
+        return failed
 
     def flush_all(self) -> None:
         """Upload what this process has changed."""
