@@ -8,22 +8,25 @@ import platform
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_statekit.checkpoint.claims import TOKEN_KEY, Claim, Held
+from langgraph_statekit.checkpoint.claims import TOKEN_KEY, About, Claim, Held
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.errors import Conflict, Fenced, StatekitError
+from langgraph_statekit.processes import Process
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.25
 _LEAST_TTL_S: Final = 0.05
 _RENEWALS: Final = 3
 """Renewals in the time that a lease lasts."""
+_MOST_ITEM: Final = 200
 
 
 class Store(Protocol):
@@ -48,17 +51,21 @@ class Lease:
         owner: What other workers are told of the holder.
         token: The fencing token; a later lease of the thread has a higher one.
         ttl_s: Seconds for which the lease outlives its holder.
+        control: What others ask of the holder, known since the last renewal: `DRAIN` asks it to stop after the running
+            step and to release the lease. Empty: nothing.
     """
 
-    def __init__(self, keeper: Keeper, claim: Claim, token: int, confirmed_s: float, on_lost: OnLost | None) -> None:
+    def __init__(self, keeper: Keeper, terms: Terms, claim: Claim, token: int, confirmed_s: float) -> None:
         self.thread_id = from_text(claim.thread)
         self.owner = from_text(claim.owner)
         self.token = token
         self.ttl_s = claim.ttl_us / 1e6
+        self.control = ""
         self._keeper = keeper
         self._claim = claim
-        self._confirmed_s = confirmed_s
-        self._on_lost = on_lost
+        self._confirmed_s = self._progress_s = confirmed_s
+        self._about = About.unpacked(claim.about)
+        self._terms = terms
         self._ended = ""
         keeper.add(self)
 
@@ -82,6 +89,17 @@ class Lease:
             why = self._ended or "could not be renewed in time"
             raise Fenced(f"the lease of thread {self.thread_id!r} {why}; stop working on it")
 
+    def progress(self, item: object = None) -> None:
+        """Note that the work goes on, as each save under the lease does too; it is told with the next renewal.
+
+        Args:
+            item: What the work is at now, which supervisors show and count by; cut off after 200 characters. None: as
+                before.
+        """
+        self._progress_s = time.monotonic()
+        if item is not None and self._keeper.tells_items:
+            self._about = self._about._replace(item=str(item)[:_MOST_ITEM])
+
     def release(self) -> None:
         """Give the lease back, so that another worker need not wait; harmless when repeated or lost.
 
@@ -99,7 +117,14 @@ class Lease:
     def renewal(self, ttl_us: int | None = None) -> Claim:
         """Return the claim that renews the lease, or gives it back with `ttl_us` 0."""
         ttl_us = self._claim.ttl_us if ttl_us is None else ttl_us
-        return Claim(self._claim.thread, self._claim.holder, self._claim.owner, ttl_us, self.token)
+        idle_us = int(max(0.0, time.monotonic() - self._progress_s) * 1e6)
+        return replace(
+            self._claim,
+            ttl_us=ttl_us,
+            token=self.token,
+            about=to_text(self._about.packed()),
+            idle_us=idle_us,
+        )
 
     def due_s(self) -> float:
         """Return the monotonic time at which the lease is to be renewed."""
@@ -109,18 +134,24 @@ class Lease:
         """Take note of the store's answer to a renewal that was asked for at this monotonic time."""
         if held is not None and held.token == self.token:
             self._confirmed_s = asked_s
+            if held.control != self.control:
+                self.control = held.control
+                self._tell(self._terms.on_control)
         else:
             self.lose(f"was taken over by {from_text(held.owner)!r}" if held else "ended, as its thread was deleted")
 
     def lose(self, why: str) -> None:
         """Take note that the lease is over, and tell who asked to be told."""
         if self._end(why):
-            for told in (self._on_lost, self._keeper.on_lost):
-                try:
-                    if told is not None:
-                        told(self)
-                except Exception:
-                    _LOG.exception("on_lost of the lease of thread %r failed", self.thread_id)
+            self._tell(self._terms.on_lost)
+            self._tell(self._keeper.on_lost)
+
+    def _tell(self, told: OnLease | None) -> None:
+        try:
+            if told is not None:
+                told(self)
+        except Exception:
+            _LOG.exception("what is told of the lease of thread %r failed", self.thread_id)
 
     @property
     def ended(self) -> bool:
@@ -157,7 +188,37 @@ class Lease:
         await self.arelease()
 
 
-OnLost = Callable[[Lease], None]
+OnLease = Callable[[Lease], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What somebody asks for who wants a lease; told in `StatekitSaver.lease`."""
+
+    owner: str | None = None
+    graph: str = ""
+    ttl_s: float = 30.0
+    steal: bool | int = False
+    wait_s: float = 0.0
+    on_lost: OnLease | None = None
+    on_control: OnLease | None = None
+
+    def claim(self, thread_id: str) -> Claim:
+        """Return the claim of a new lease."""
+        require_numbers(float, _LEAST_TTL_S, ttl_s=self.ttl_s)
+        require_numbers(float, 0, wait_s=self.wait_s)
+        require_texts(graph=self.graph)
+        owner = f"{platform.node()}:{os.getpid()}" if self.owner is None else str(self.owner)
+        about = About(self.graph, str(Process.here()))
+        return Claim(
+            to_text(thread_id),
+            os.urandom(8).hex(),
+            to_text(owner),
+            int(self.ttl_s * 1e6),
+            steal=self.steal is not False,
+            instead=None if isinstance(self.steal, bool) else self.steal,
+            about=to_text(about.packed()),
+        )
 
 
 class Keeper:
@@ -166,14 +227,19 @@ class Keeper:
     Args:
         connect: Opens the store for the keeper alone.
         aside: Runs a blocking call without blocking an event loop.
+        on_lost: Told of each lease that was lost.
+        tells_items: Whether the store may see what leases are at.
     """
 
     def __init__(
         self,
         connect: Callable[[], Store],
         aside: Callable[[Callable[[], None]], Awaitable[None]],
-        on_lost: OnLost | None = None,
+        on_lost: OnLease | None = None,
+        *,
+        tells_items: bool = True,
     ) -> None:
+        self.tells_items = tells_items
         self._connect = connect
         self.aside = aside
         self.on_lost = on_lost
@@ -182,11 +248,11 @@ class Keeper:
 
     def renew(self) -> None:
         """Begin without leases: those of a parent process are not its child's."""
-        for lease in getattr(self, "_leases", ()):
+        for lease in getattr(self, "_leases", {}).values():
             lease.disown()
         self._changed = threading.Condition()
         self._sending = threading.Lock()  # a renewal under way must not follow the release of its lease
-        self._leases: set[Lease] = set()
+        self._leases: dict[tuple[str, int], Lease] = {}
         self._not_before_s = 0.0
         self._store: Store | None = None
         self._thread: threading.Thread | None = None
@@ -194,7 +260,7 @@ class Keeper:
     def add(self, lease: Lease) -> None:
         """Renew a lease from now on."""
         with self._changed:
-            self._leases.add(lease)
+            self._leases[to_text(lease.thread_id), lease.token] = lease
             self._not_before_s = 0.0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep, name="statekit-leases", daemon=True)
@@ -204,8 +270,14 @@ class Keeper:
     def forget(self, lease: Lease) -> None:
         """Renew a lease no more."""
         with self._changed:
-            self._leases.discard(lease)
+            self._leases.pop((to_text(lease.thread_id), lease.token), None)
             self._changed.notify()
+
+    def progressed(self, thread: str, token: int) -> None:
+        """Note that a save was made under the lease with this token."""
+        lease = self._leases.get((thread, token))
+        if lease is not None:
+            lease.progress()
 
     def release(self, *leases: Lease) -> None:
         """Give leases back to the store."""
@@ -215,7 +287,7 @@ class Keeper:
     def close(self) -> None:
         """Give all leases back and end the thread; a later lease starts it again."""
         with self._changed:
-            leases = set(self._leases)
+            leases = set(self._leases.values())
             thread, self._thread = self._thread, None
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
@@ -247,12 +319,12 @@ class Keeper:
                     self._thread = None
                 if self._thread is not me:
                     return
-                leases = list(self._leases)
+                leases = list(self._leases.values())
             self._renew_all(leases)
 
     def _pause_s(self) -> float:
         """Seconds until a renewal is due."""
-        due_s = max(self._not_before_s, min(lease.due_s() for lease in self._leases))
+        due_s = max(self._not_before_s, min(lease.due_s() for lease in self._leases.values()))
         return due_s - time.monotonic()
 
     def _renew_all(self, leases: Sequence[Lease]) -> None:
@@ -284,27 +356,15 @@ class Claims(Protocol):
         """See `Engine.sleep`."""
 
 
-async def acquire(
-    keeper: Keeper,
-    claims: Claims,
-    thread_id: str,
-    owner: str | None,
-    ttl_s: float,
-    steal: bool,
-    wait_s: float,
-    on_lost: OnLost | None,
-) -> Lease:
-    """Return a new lease; the arguments are told in `StatekitSaver.lease`."""
-    require_numbers(float, _LEAST_TTL_S, ttl_s=ttl_s)
-    require_numbers(float, 0, wait_s=wait_s)
-    owner = f"{platform.node()}:{os.getpid()}" if owner is None else str(owner)
-    claim = Claim(to_text(thread_id), os.urandom(8).hex(), to_text(owner), int(ttl_s * 1e6), steal=steal)
-    give_up_s = time.monotonic() + wait_s
+async def acquire(keeper: Keeper, claims: Claims, thread_id: str, terms: Terms) -> Lease:
+    """Return a new lease."""
+    claim = terms.claim(thread_id)
+    give_up_s = time.monotonic() + terms.wait_s
     while True:
         asked_s = time.monotonic()
         held = await claims.claim(claim)
         if held is not None and held.holder == claim.holder:
-            return Lease(keeper, claim, held.token, asked_s, on_lost)
+            return Lease(keeper, terms, claim, held.token, asked_s)
         if time.monotonic() >= give_up_s:
             who = repr(from_text(held.owner)) if held else "another worker"
             raise Conflict(

@@ -14,6 +14,7 @@ LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
     {
         "extras",
+        "processes",
         "thread_ids",
         "checkpoint.options",
         "checkpoint.claims",

@@ -49,7 +49,7 @@ class EncryptedBackend:
         self._keys = Cache[str, DataKey](_KEYS_BYTES)
         self.setup, self.close, self.spare = inner.setup, inner.close, inner.spare
         self.exists, self.facts, self.usage = inner.exists, inner.facts, inner.usage
-        self.claim, self.threads = inner.claim, inner.threads
+        self.claim, self.leases, self.threads = inner.claim, inner.leases, inner.threads
         self.sweep, self.sweeps = inner.sweep, inner.sweeps
         self.headers, self.rewrap = inner.headers, inner.rewrap
         # Outlines hold nothing that is encrypted; checks in them are those that the store compares.

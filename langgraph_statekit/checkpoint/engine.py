@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
 from langgraph_statekit.checkpoint.expiry import Swept
@@ -68,6 +68,7 @@ class Engine:
         self.pacing = Pacing()
         self.ttl_us: int | None = 0
         self.sweeping: Sweeping | None = None
+        self.progressed: Callable[[str, int], None] | None = None
 
     async def setup(self) -> None:
         await self._io(self._backend.setup)
@@ -79,7 +80,10 @@ class Engine:
         return self._backend
 
     async def _save(self, save: Save) -> bool:
-        return await self._runtime.batched(self._saves, save)
+        saved = await self._runtime.batched(self._saves, save)
+        if saved and save.token is not None and self.progressed is not None:
+            self.progressed(save.thread, save.token)
+        return saved
 
     async def put(
         self,
@@ -324,6 +328,10 @@ class Engine:
         if isinstance(held, Exception):
             raise held
         return held
+
+    async def leases(self, query: LeaseQuery) -> LeasePage:
+        store = await self._store()
+        return await self._io(store.leases, query)
 
     async def sleep(self, pause_s: float) -> None:
         await self._runtime.sleep(pause_s)

@@ -8,7 +8,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late, is_rekeyed, rekeyed
+from langgraph_statekit.checkpoint.claims import (
+    Claim,
+    Held,
+    LeasePage,
+    LeaseQuery,
+    decide,
+    fenced,
+    is_late,
+    is_listed,
+    is_rekeyed,
+    rekeyed,
+)
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_held, is_over
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
 from langgraph_statekit.checkpoint.frames import find, with_bases
@@ -154,6 +165,16 @@ class MemoryBackend:
                     self._leases[claim.thread] = granted
                     self._live_on(claim.thread)
             return [self._leases.get(claim.thread) for claim in claims]
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        with self._lock:
+            now_us = _now_us()
+            found = sorted(
+                (thread, held)
+                for thread, held in self._leases.items()
+                if is_listed(query, held, now_us) and thread > query.after
+            )[: query.limit]
+            return LeasePage(found, now_us, found[-1][0] if len(found) == query.limit else "")
 
     def _save_row(self, save: SaveRow) -> bool:
         row, frames, at = save.row, save.frames, save.at

@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import TupleRow, tuple_row
 
 from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
-from langgraph_statekit.checkpoint.backends import postgres_facts
+from langgraph_statekit.checkpoint.backends import postgres_facts, postgres_leases
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -41,7 +41,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     version,
     warmed,
 )
-from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -78,11 +78,6 @@ _SAVE_ROW: Final = (
 _SAVE_WRITES: Final = (
     "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
     " %b::bytea[], %b::bytea))"
-)
-_CLAIM: Final = (
-    "SELECT n, holder, owner, token, until_us"
-    " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
-    " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
 )
 _ALIVE: Final = "(SELECT {schema}.alive_1(%b, %b))"
 _NOT_OVER: Final = (
@@ -202,13 +197,10 @@ class PostgresBackend:
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
-        order = sorted(range(len(claims)), key=lambda at: claims[at].thread)  # as saves lock them
-        asked = (claims[at] for at in order)
-        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
-        held: list[Held | None] = [None] * len(claims)
-        for place, *lease in self._run(_CLAIM, *wanted):
-            held[order[place - 1]] = Held(*lease)
-        return held
+        return postgres_leases.claim(self._run, claims)
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        return postgres_leases.listed(self._run, query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found: Row | None = None

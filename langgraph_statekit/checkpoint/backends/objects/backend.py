@@ -31,7 +31,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -124,6 +124,9 @@ class ObjectBackend:
 
         in_parallel(self._lanes, [partial(run, at) for at in range(len(claims))])
         return results
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        return self._heads.leases(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))
