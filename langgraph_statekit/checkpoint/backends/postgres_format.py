@@ -14,6 +14,15 @@ from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveW
 REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
+SAVE_ROW: Final = (
+    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
+    " %b::bigint, %b::bytea))"
+)
+SAVE_WRITES: Final = (
+    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
+    " %b::bytea[], %b::bytea))"
+)
 
 
 def size_bytes(save: Save) -> int:

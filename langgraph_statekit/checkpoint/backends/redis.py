@@ -14,6 +14,7 @@ from redis import RedisCluster
 
 from langgraph_statekit.checkpoint.backends import redis_facts
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
+from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
@@ -41,6 +42,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, is_listed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -95,6 +97,7 @@ class RedisBackend:
         self._prefix = prefix
         self._retry_s = retry_s
         self._calls = Calls(client, prefix, retry_s)
+        self._cells = RedisCells(self._calls, prefix)
 
     def setup(self) -> None:
         """Nothing to create."""
@@ -152,6 +155,12 @@ class RedisBackend:
         leases = [(thread, lease) for thread, reply in zip(found, held, strict=True) if (lease := unpack_lease(reply))]
         page = [(thread, lease) for thread, lease in leases if is_listed(query, lease, now_us)]
         return LeasePage(page, now_us, str(first) if first < BUCKETS else "")
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        return self._cells.change(changes)
+
+    def cells(self, query: CellQuery) -> CellPage:
+        return self._cells.read(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found = self._run("load", thread, ns, optional(id), int(refresh))
@@ -242,6 +251,7 @@ class RedisBackend:
                     if isinstance(reply, Exception):
                         raise reply
                     orphans += reply
+        self._cells.sweep()
         return Swept(orphans=orphans)
 
     def _with_runs(self, threads: Sequence[str], run_ids: Collection[str]) -> list[str]:
