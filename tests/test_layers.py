@@ -12,6 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
+    {"checkpoint.cells"},
     {
         "extras",
         "thread_ids",

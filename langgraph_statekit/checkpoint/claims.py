@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from langgraph_statekit.checkpoint.cells import CellChange
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, from_text
 from langgraph_statekit.errors import Fenced, Misuse
 
@@ -74,8 +75,8 @@ def token_of(configurable: dict[str, Any]) -> int | None:
     raise Misuse(f"configurable[{TOKEN_KEY!r}] must be the token of a lease, not {token!r}: use lease.config")
 
 
-def fenced(save: Save) -> Fenced:
-    """Return the error of a save whose token is not that of the thread's lease."""
+def fenced(save: Save | CellChange) -> Fenced:
+    """Return the error of a save, or of a cell's change, whose token is not that of the thread's lease."""
     return Fenced(
         f"thread {from_text(save.thread)!r} was taken over or deleted: the token {save.token} is not that of its lease;"
         " stop working on it, or acquire the lease again"

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, only
 from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
@@ -319,11 +320,13 @@ class Engine:
         return assembled(codec, names, seeds, steps, writes, read)
 
     async def claim(self, claim: Claim) -> Held | None:
-        store = await self._store()
-        (held,) = await self._io(store.claim, [claim])
-        if isinstance(held, Exception):
-            raise held
-        return held
+        return only(await self._io((await self._store()).claim, [claim]))
+
+    async def change_cell(self, change: CellChange) -> Changed:
+        return only(await self._io((await self._store()).change_cells, [change]))
+
+    async def cells(self, query: CellQuery) -> CellPage:
+        return await self._io((await self._store()).cells, query)
 
     async def sleep(self, pause_s: float) -> None:
         await self._runtime.sleep(pause_s)

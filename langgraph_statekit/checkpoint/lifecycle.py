@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.cells import Cells
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
@@ -135,6 +136,16 @@ class Lifecycle(BaseCheckpointSaver[str]):
         """Tell the saver's hooks of an event, given all of its fields but the store."""
         if self._hook is not None:
             self._hook(kind(store=store_of(self.backend), **fields))
+
+    @property
+    def cells(self) -> Cells:
+        """What changes and reads small records beside the threads, for sync callers (`run_sync` finishes each call)."""
+        return self._sync
+
+    @property
+    def async_cells(self) -> Cells:
+        """The same records for async callers."""
+        return self._async
 
     def with_state(self, state: type | Mapping[str, type] | None) -> Self:
         """Return this saver with the state schema of a graph: it migrates older states when it reads them.
