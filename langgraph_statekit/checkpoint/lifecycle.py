@@ -24,7 +24,7 @@ from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Thread
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.events import Hook, Hooks, LeaseLost
+from langgraph_statekit.events import Event, Hook, Hooks, LeaseLost
 from langgraph_statekit.extras import load
 from langgraph_statekit.leases import Keeper, Lease, OnLease, Terms, acquire
 from langgraph_statekit.versions import Schema, schemas_of
@@ -112,11 +112,10 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if ttl_us and backend.sweeps:
             self._sync.sweeping = self._async.sweeping = Sweeping(backend)
 
+        self._hook = hook
+
         def lost(lease: Lease) -> None:
-            if hook:
-                hook(
-                    LeaseLost(store=store_of(backend), operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
-                )
+            self.tell(LeaseLost, operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
 
         self._keeper = Keeper(backend.spare, aside, lost, tells_items=encryption is None)
         self._sync.progressed = self._async.progressed = self._keeper.progressed
@@ -133,6 +132,11 @@ class Lifecycle(BaseCheckpointSaver[str]):
             schemas=self._schemas,
             audit=self._audit,
         )
+
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        """Tell the saver's hooks of an event, given all of its fields but the store."""
+        if self._hook is not None:
+            self._hook(kind(store=store_of(self.backend), **fields))
 
     @property
     def cells(self) -> Cells:
