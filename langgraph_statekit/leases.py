@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_statekit.checkpoint.claims import TOKEN_KEY, About, Claim, Held
+from langgraph_statekit.checkpoint.claims import DRAIN, TOKEN_KEY, About, Claim, Held
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import from_text, to_text
@@ -51,8 +51,8 @@ class Lease:
         owner: What other workers are told of the holder.
         token: The fencing token; a later lease of the thread has a higher one.
         ttl_s: Seconds for which the lease outlives its holder.
-        control: What others ask of the holder, known since the last renewal: `DRAIN` asks it to stop after the running
-            step and to release the lease. Empty: nothing.
+        control: Why others ask the holder to stop after the running step and to release the lease, in a word, such as
+            `drain` or `stuck`; known since the last renewal. Empty: nobody asks.
     """
 
     def __init__(self, keeper: Keeper, terms: Terms, claim: Claim, token: int, confirmed_s: float) -> None:
@@ -113,6 +113,23 @@ class Lease:
         """Async version of `release`."""
         if self.end_here():
             await self._keeper.aside(lambda: self._keeper.release(self))
+
+    def hand_over(self, why: str = DRAIN) -> None:
+        """Give the lease back unfinished, so that a `Supervisor` goes on with the thread at once.
+
+        Args:
+            why: In a word; supervisors count by it.
+
+        Raises:
+            Unavailable: The store did not answer; the lease ends by itself, and supervisors go on then.
+        """
+        if self.end_here():
+            self._keeper.hand_over(self, why)
+
+    async def ahand_over(self, why: str = DRAIN) -> None:
+        """Async version of `hand_over`."""
+        if self.end_here():
+            await self._keeper.aside(lambda: self._keeper.hand_over(self, why))
 
     def renewal(self, ttl_us: int | None = None) -> Claim:
         """Return the claim that renews the lease, or gives it back with `ttl_us` 0."""
@@ -197,8 +214,10 @@ class Terms:
 
     owner: str | None = None
     graph: str = ""
+    item: str = ""
     ttl_s: float = 30.0
-    steal: bool | int = False
+    steal: bool = False
+    instead_of: int | None = None
     wait_s: float = 0.0
     on_lost: OnLease | None = None
     on_control: OnLease | None = None
@@ -209,14 +228,14 @@ class Terms:
         require_numbers(float, 0, wait_s=self.wait_s)
         require_texts(graph=self.graph)
         owner = f"{platform.node()}:{os.getpid()}" if self.owner is None else str(self.owner)
-        about = About(self.graph, str(Process.here()))
+        about = About(self.graph, str(Process.here()), self.item)
         return Claim(
             to_text(thread_id),
             os.urandom(8).hex(),
             to_text(owner),
             int(self.ttl_s * 1e6),
-            steal=self.steal is not False,
-            instead=None if isinstance(self.steal, bool) else self.steal,
+            steal=self.steal,
+            instead=self.instead_of,
             about=to_text(about.packed()),
         )
 
@@ -283,6 +302,12 @@ class Keeper:
         """Give leases back to the store."""
         with self._sending:
             self._claim([lease.renewal(0) for lease in leases])
+
+    def hand_over(self, lease: Lease, why: str) -> None:
+        """Give a lease back as one that was drained."""
+        with self._sending:
+            self._claim([replace(lease.renewal(), control=why)])
+            self._claim([lease.renewal(0)])
 
     def close(self) -> None:
         """Give all leases back and end the thread; a later lease starts it again."""

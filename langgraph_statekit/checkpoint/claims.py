@@ -21,7 +21,7 @@ TOKEN_KEY: Final = "statekit_token"
 
 
 DRAIN: Final = "drain"
-"""The control word that asks a holder to stop after the running step and to give the lease back."""
+"""The control word of those who want a thread to be handed over; any word asks for that and says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         *,
         graph: str = "",
         ttl_s: float = 30.0,
-        steal: bool | int = False,
+        steal: bool = False,
+        instead_of: int | None = None,
         wait_s: float = 0.0,
         on_lost: OnLease | None = None,
         on_control: OnLease | None = None,
@@ -226,11 +227,12 @@ class Lifecycle(BaseCheckpointSaver[str]):
             owner: What other workers are told of the holder; None for host and process.
             graph: Name of the graph that runs, by which a `Supervisor` knows how to resume the thread. Empty: none.
             ttl_s: Seconds after which others get the lease of a holder that died.
-            steal: Take the lease over if somebody has it; a token: only if it is still that of the lease.
+            steal: Take the lease over if somebody has it.
+            instead_of: Take the lease only if its last token is this one, so that one of many gets it.
             wait_s: Seconds to wait for whoever has it.
             on_lost: Called with the lease, from the renewing thread, when it was lost.
-            on_control: Called with the lease, from the renewing thread, when its `control` changed: stop after the
-                running step if it is `DRAIN`, such as by `RunControl.request_drain`.
+            on_control: Called with the lease, from the renewing thread, when its `control` changed; with
+                `RunControl.request_drain` it stops the run after the running step.
 
         Raises:
             Conflict: Somebody has the lease; the message names the owner.
@@ -241,6 +243,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
             graph=graph,
             ttl_s=ttl_s,
             steal=steal,
+            instead_of=instead_of,
             wait_s=wait_s,
             on_lost=on_lost,
             on_control=on_control,
@@ -254,7 +257,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         *,
         graph: str = "",
         ttl_s: float = 30.0,
-        steal: bool | int = False,
+        steal: bool = False,
+        instead_of: int | None = None,
         wait_s: float = 0.0,
         on_lost: OnLease | None = None,
         on_control: OnLease | None = None,
@@ -265,6 +269,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
             graph=graph,
             ttl_s=ttl_s,
             steal=steal,
+            instead_of=instead_of,
             wait_s=wait_s,
             on_lost=on_lost,
             on_control=on_control,

@@ -108,6 +108,12 @@ def test_a_control_word_reaches_the_holder_and_leaves_the_lease_as_it_is(real: S
         assert next_lease.token > lease.token
         assert listed(real)["t"].control == ""
     assert listed(real) == {}
+    # Its holder may hand it over by itself.
+    with real.lease("t", ttl_s=LONG_S) as lease:
+        lease.hand_over("failed")
+        assert lease.lost
+    assert listed(real, True)["t"].control == "failed"
+    assert listed(real, True)["t"].token == lease.token
 
 
 async def test_saves_under_a_lease_and_what_its_holder_tells_are_its_progress(real: StatekitSaver) -> None:
