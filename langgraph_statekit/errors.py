@@ -4,6 +4,8 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── CannotStop                       code of a node still runs; end the process
+├── GaveUp                           the watchdog's attempts are used up; look at it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -38,6 +40,17 @@ class Conflict(StatekitError):
 
 class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
+
+
+class CannotStop(StatekitError):
+    """A node hangs and cannot be ended from inside its process; it can write nothing more to its thread.
+
+    End the process, and run such nodes with `isolation="process"`. The thread can be resumed by another one.
+    """
+
+
+class GaveUp(StatekitError):
+    """The watchdog found something wrong, and its policy says not to try again; the thread stays as it is."""
 
 
 class TopologyDrift(StatekitError):
