@@ -113,7 +113,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if ttl_us and backend.sweeps:
             self._sync.sweeping = self._async.sweeping = Sweeping(backend)
 
-        self._hook = hook
+        self.hooks, self._hook = tuple(hooks), hook
 
         def lost(lease: Lease) -> None:
             self.tell(LeaseLost, operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)

@@ -161,7 +161,7 @@ class Rollback:
 
     def __call__(self, finding: Finding, attempt: int) -> Action:
         """Return what to do about a finding."""
-        if attempt <= self.max_attempts:
+        if attempt <= self.max_attempts and not finding.final:
             target = self.targets[min(attempt, len(self.targets)) - 1]
             return Retry(target, self.backoff.wait_s(attempt), self.item_key)
         return self.then if isinstance(self.then, Skip | DeadLetter | Interrupt | Fail) else self.then(finding)

@@ -20,14 +20,13 @@ from langgraph_statekit.checkpoint.run import finish
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, guard
-from langgraph_statekit.errors import Conflict, Fenced, Unavailable
-from langgraph_statekit.events import GivenUp
+from langgraph_statekit.errors import Conflict, Fenced, GaveUp, Unavailable
 from langgraph_statekit.leases import Lease, Terms, acquire
 from langgraph_statekit.processes import GONE
-from langgraph_statekit.watchdog.attempts import FORGET_S, bury, count_attempt, is_dead
+from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
 from langgraph_statekit.watchdog.leased import Leased
-from langgraph_statekit.watchdog.policy import DeadLetter, Fail, Policy, Retry, action_of
-from langgraph_statekit.watchdog.rollback import arollback, edit_of
+from langgraph_statekit.watchdog.policy import Policy
+from langgraph_statekit.watchdog.recovery import recover
 from langgraph_statekit.watchdog.standing import EMPTY, FINISHED, UNFINISHED, UNFIT, WAITING, Standing, standing_of
 from langgraph_statekit.watchdog.view import Finding
 
@@ -156,14 +155,22 @@ class Takeover:
             self._told(DEAD, message="it is on the list of the dead")
             return
         finding = case.finding("" if case.item else await self._place(standing.step, lease.token))
+        await self._pause(0.0 if case.process.state == GONE else self._rules.quarantine_s)
+        if self._stopping.is_set():
+            await lease.ahand_over(case.problem)
+            self._told(HANDED_OVER, message="the supervisor ends", item=finding.item)
+            return
         attempt = 0
         if case.problem != DRAIN:  # nothing is wrong with what was handed over so
-            attempt = await count_attempt(cells, case.thread_id, finding, lease.token)
-            if not await self._act(lease, finding, attempt):
+            try:
+                attempt = await recover(self._graph, True, lease.config, finding, self._rules.policy)
+            except GaveUp as error:
+                dead = await is_dead(cells, case.thread_id)
+                await lease.arelease()
+                self._told(DEAD if dead else LEFT, item=finding.item, message=str(error))
                 return
-        self._told(
-            RESUMED, item=finding.item, attempt=attempt, message=f"{finding.message}; it waits for {standing.about}"
-        )
+        told = f"{finding.message}; it waits for {standing.about}"
+        self._told(RESUMED, item=finding.item, attempt=attempt, message=told)
         await self._go_on(lease, finding, attempt)
 
     async def _place(self, step: int, token: int) -> str:
@@ -183,48 +190,6 @@ class Takeover:
             )
         )
         return f"step {first}"
-
-    async def _act(self, lease: Lease, finding: Finding, attempt: int) -> bool:
-        """Do what the policy says, and say whether the thread goes on."""
-        action = action_of(self._rules.policy, finding, attempt)
-        if isinstance(action, Retry):
-            await self._pause(max(action.wait_s, self._quarantine_s()))
-            target, edit, item_key = action.target, None, action.item_key
-        else:
-            target, edit, item_key = "last_healthy", None, None
-            if not isinstance(action, Fail):
-                edit = edit_of(action)
-            if edit is None:
-                await self._give_up(lease, finding, attempt - 1, dead=isinstance(action, DeadLetter))
-                return False
-            if isinstance(action, DeadLetter):
-                await bury(self._saver.async_cells, lease.thread_id, finding, attempt - 1, lease.token, whole=False)
-            await self._pause(self._quarantine_s())
-        if self._stopping.is_set():
-            await lease.ahand_over(self._case.problem)
-            self._told(HANDED_OVER, message="the supervisor ends", attempt=attempt)
-            return False
-        await arollback(self._graph, lease.config, target, finding, attempt, edit=edit, item_key=item_key)
-        return True
-
-    async def _give_up(self, lease: Lease, finding: Finding, attempts: int, *, dead: bool) -> None:
-        if dead:
-            await bury(self._saver.async_cells, lease.thread_id, finding, attempts, lease.token, whole=True)
-        await lease.arelease()
-        self._saver.tell(
-            GivenUp,
-            operation="dead_letter" if dead else "fail",
-            thread_id=lease.thread_id,
-            checkpoint_ns="",
-            reason=finding.reason,
-            item=finding.item,
-            attempts=attempts,
-        )
-        told = f"{finding.message}; given up after {attempts} attempts"
-        self._told(DEAD if dead else LEFT, item=finding.item, attempt=attempts, message=told)
-
-    def _quarantine_s(self) -> float:
-        return 0.0 if self._case.process.state == GONE else self._rules.quarantine_s
 
     async def _pause(self, pause_s: float) -> None:
         while pause_s > 0 and not self._stopping.is_set():

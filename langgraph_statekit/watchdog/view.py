@@ -17,6 +17,7 @@ class Finding:
         item: The item that the run was at, as text; None if there is none.
         since: Id of the first checkpoint that is not to be trusted; None: the state is well, only time ran out.
         started: Id of the first checkpoint at which the run was at the item; None if that is not known.
+        final: To try again does not help.
     """
 
     reason: str
@@ -24,6 +25,7 @@ class Finding:
     item: str | None = None
     since: str | None = None
     started: str | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Task:
         node: Name of the node.
         since_s: When it began.
         item: What its last `heartbeat` named; None for nothing.
+        item_s: When it named that first.
         ended_s: When it ended; None while it runs.
         error: What it raised, as text; None for nothing.
     """
@@ -62,6 +65,7 @@ class Task:
     node: str
     since_s: float
     item: str | None = None
+    item_s: float = 0.0
     ended_s: float | None = None
     error: str | None = None
 
@@ -96,12 +100,13 @@ class View:
         previous: The one before it, since the run began or was rolled back.
         running: Tasks that have begun and not ended.
         ended: The newest tasks that ended, newest last.
-        marks: What each check that has a `mark` follows, newest last, by its place among the checks.
+        marks: What each check that has a `mark` follows, newest last, by check.
         item: What the run is at, as text.
         beat_s: When the run last showed life: a step, a task that ended, a heartbeat.
         moved_s: When it last got on: an item of a heartbeat that differs from the one before counts.
         requests: Requests to chat models, counted where a `Budget` limits them.
         tokens: Tokens of them.
+        note: The last note of a heartbeat.
         failing: Part of the saver's operations that failed lately, from 0 to 1.
     """
 
@@ -111,14 +116,19 @@ class View:
     previous: Step | None = None
     running: Sequence[Task] = ()
     ended: Sequence[Task] = ()
-    marks: Mapping[int, Sequence[Mark]] = field(default_factory=dict)
+    marks: Mapping[Any, Sequence[Mark]] = field(default_factory=dict)
     item: str | None = None
     beat_s: float = 0.0
     moved_s: float = 0.0
     requests: int = 0
     tokens: int = 0
+    note: str | None = None
     failing: float = 0.0
 
 
 Check: TypeAlias = Callable[[View], Finding | None]
-"""Says what is wrong with a run, or None. Called at each step and every few tenths of a second: it must be quick."""
+"""Says what is wrong with a run, or None. Called at each step, and in between from another thread: it must be quick.
+
+A check with a method `mark(values)` finds what that returned, and since when, in `view.marks[check]`; it is told at
+once, so that values which are changed in place do not mislead it. With an attribute `window` it gets so many marks.
+"""

@@ -228,7 +228,7 @@ def test_attempts_are_counted_in_the_store_until_the_thread_is_dead(saver: State
         ("failed", "failed", 1),
         ("resumed", "failed", 2),
         ("failed", "failed", 2),
-        ("dead", "failed", 2),
+        ("dead", "failed", 0),
     ]
     assert supervisor(saver, world).once() == []
     (letter,) = run_sync(dead(saver.cells))
