@@ -80,6 +80,7 @@ LAYERS = [
     {"cli.status"},
     {"cli.stores"},
     {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
+    {"cli.watch"},
     {"cli.program"},
     {"__main__"},
 ]

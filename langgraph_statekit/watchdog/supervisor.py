@@ -68,6 +68,7 @@ class Supervisor:
             have under way; not where its process is known to be gone.
         lease_s: Seconds for which leases of this supervisor outlive it.
         workers: Threads that run at once at most; what is more is left to other supervisors, or to a later look.
+        told: Called with each event too.
         alert: Called with events that somebody should look at; None logs them as warnings.
 
     Raises:
@@ -86,6 +87,7 @@ class Supervisor:
         quarantine_s: float = 5.0,
         lease_s: float = 30.0,
         workers: int = 4,
+        told: Callable[[Supervised], object] = lambda event: None,
         alert: Callable[[Supervised], object] | None = None,
     ) -> None:
         require_numbers(float, 0.01, every_s=every_s, stuck_s=stuck_s)
@@ -102,7 +104,7 @@ class Supervisor:
         self._every_s, self._stuck_s, self._drain_s = every_s, stuck_s, drain_s
         self._workers = workers
         self._rules = Rules(policy, quarantine_s, lease_s)
-        self._alert = alert or _warn
+        self._listener, self._alert = told, alert or _warn
         self._lock = threading.Lock()
         self._under_way: dict[str, tuple[Takeover, Future[None]]] = {}
         self._asked: dict[tuple[str, int], float] = {}
@@ -281,11 +283,11 @@ class Supervisor:
         self._saver.tell(Supervised, **fields)
         event = Supervised(store=store_of(self._saver.backend), **fields)
         also(event)
-        if event.alert:
+        for call in (self._listener, *([self._alert] if event.alert else [])):
             try:
-                self._alert(event)
+                call(event)
             except Exception:
-                _LOG.exception("the alert about thread %r failed", thread_id)
+                _LOG.exception("what is told of thread %r failed", thread_id)
 
 
 def _about(each: Leased, message: str) -> dict[str, Any]:
