@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -16,10 +14,8 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_statekit.checkpoint.claims import DRAIN, TOKEN_KEY, About, Claim, Held
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import from_text, to_text
-from langgraph_statekit.errors import Conflict, Fenced, StatekitError
-from langgraph_statekit.processes import Process
+from langgraph_statekit.errors import Fenced, StatekitError
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.25
@@ -55,7 +51,15 @@ class Lease:
             `drain` or `stuck`; known since the last renewal. Empty: nobody asks.
     """
 
-    def __init__(self, keeper: Keeper, terms: Terms, claim: Claim, token: int, confirmed_s: float) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        claim: Claim,
+        token: int,
+        confirmed_s: float,
+        on_lost: OnLease | None = None,
+        on_control: OnLease | None = None,
+    ) -> None:
         self.thread_id = from_text(claim.thread)
         self.owner = from_text(claim.owner)
         self.token = token
@@ -65,7 +69,7 @@ class Lease:
         self._claim = claim
         self._confirmed_s = self._progress_s = confirmed_s
         self._about = About.unpacked(claim.about)
-        self._terms = terms
+        self._on_lost, self._on_control = on_lost, on_control
         self._ended = ""
         keeper.add(self)
 
@@ -153,14 +157,14 @@ class Lease:
             self._confirmed_s = asked_s
             if held.control != self.control:
                 self.control = held.control
-                self._tell(self._terms.on_control)
+                self._tell(self._on_control)
         else:
             self.lose(f"was taken over by {from_text(held.owner)!r}" if held else "ended, as its thread was deleted")
 
     def lose(self, why: str) -> None:
         """Take note that the lease is over, and tell who asked to be told."""
         if self._end(why):
-            self._tell(self._terms.on_lost)
+            self._tell(self._on_lost)
             self._tell(self._keeper.on_lost)
 
     def _tell(self, told: OnLease | None) -> None:
@@ -206,38 +210,6 @@ class Lease:
 
 
 OnLease = Callable[[Lease], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What somebody asks for who wants a lease; told in `StatekitSaver.lease`."""
-
-    owner: str | None = None
-    graph: str = ""
-    item: str = ""
-    ttl_s: float = 30.0
-    steal: bool = False
-    instead_of: int | None = None
-    wait_s: float = 0.0
-    on_lost: OnLease | None = None
-    on_control: OnLease | None = None
-
-    def claim(self, thread_id: str) -> Claim:
-        """Return the claim of a new lease."""
-        require_numbers(float, _LEAST_TTL_S, ttl_s=self.ttl_s)
-        require_numbers(float, 0, wait_s=self.wait_s)
-        require_texts(graph=self.graph)
-        owner = f"{platform.node()}:{os.getpid()}" if self.owner is None else str(self.owner)
-        about = About(self.graph, str(Process.here()), self.item)
-        return Claim(
-            to_text(thread_id),
-            os.urandom(8).hex(),
-            to_text(owner),
-            int(self.ttl_s * 1e6),
-            steal=self.steal,
-            instead=self.instead_of,
-            about=to_text(about.packed()),
-        )
 
 
 class Keeper:
@@ -369,30 +341,3 @@ class Keeper:
             self._not_before_s = time.monotonic() + min(lease.ttl_s for lease in leases) / 10
             if lease.lost:
                 lease.lose("could not be renewed in time")
-
-
-class Claims(Protocol):
-    """What claims for sync or for async callers."""
-
-    async def claim(self, claim: Claim) -> Held | None:
-        """See `Engine.claim`."""
-
-    async def sleep(self, pause_s: float) -> None:
-        """See `Engine.sleep`."""
-
-
-async def acquire(keeper: Keeper, claims: Claims, thread_id: str, terms: Terms) -> Lease:
-    """Return a new lease."""
-    claim = terms.claim(thread_id)
-    give_up_s = time.monotonic() + terms.wait_s
-    while True:
-        asked_s = time.monotonic()
-        held = await claims.claim(claim)
-        if held is not None and held.holder == claim.holder:
-            return Lease(keeper, terms, claim, held.token, asked_s)
-        if time.monotonic() >= give_up_s:
-            who = repr(from_text(held.owner)) if held else "another worker"
-            raise Conflict(
-                f"thread {thread_id!r} is leased by {who}: wait for it (wait_s=...), or take it over (steal=True)"
-            )
-        await claims.sleep(min(_POLL_S, max(0.0, give_up_s - time.monotonic())))

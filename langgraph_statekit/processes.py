@@ -52,7 +52,9 @@ class Process(NamedTuple):
         if not self.start or self.host != _host():
             return UNKNOWN
         told = _stat(self.pid)
-        if told is None or told[1] != self.start or told[0] in ("Z", "X"):
+        if told is None:  # or it may only be hidden from this user
+            return UNKNOWN if _exists(self.pid) else GONE
+        if told[1] != self.start or told[0] in ("Z", "X"):
             return GONE
         return STOPPED if told[0] in ("T", "t") else RUNNING
 
@@ -75,6 +77,16 @@ def _host() -> str:
         parts.append((_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8])
         parts.append(os.readlink(_PROC / "self/ns/pid").strip("pid:[]"))
     return "/".join(parts)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _stat(pid: int) -> tuple[str, str] | None:

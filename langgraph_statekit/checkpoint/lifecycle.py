@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_statekit.acquiring import Terms, acquire
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import Cells
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
@@ -26,7 +27,7 @@ from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Event, Hook, Hooks, LeaseLost
 from langgraph_statekit.extras import load
-from langgraph_statekit.leases import Keeper, Lease, OnLease, Terms, acquire
+from langgraph_statekit.leases import Keeper, Lease, OnLease
 from langgraph_statekit.versions import Schema, schemas_of
 
 _LEAST_TTL_S: Final = 0.1

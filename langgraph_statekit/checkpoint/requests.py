@@ -33,6 +33,7 @@ class Requests:
         return only(await self._io((await self._store()).claim, [claim]))
 
     async def leases(self, query: LeaseQuery) -> LeasePage:
+        """See `Backend.leases`."""
         return await self._io((await self._store()).leases, query)
 
     async def change_cell(self, change: CellChange) -> Changed:

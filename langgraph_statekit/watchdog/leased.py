@@ -53,6 +53,8 @@ class Leased:
         match self.problem:
             case "orphan":
                 told = f"{self.owner} has not renewed its lease, which ended {self.over_s:.1f} s ago"
+                if self.held:
+                    told = f"the process of {self.owner} has ended"
             case "stuck":
                 told = f"nothing has gone on for {self.idle_s:.0f} s at {self.owner}"
             case _:

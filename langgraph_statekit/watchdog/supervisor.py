@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any, Final
 
 from langgraph_statekit.checkpoint.claims import Claim, LeaseQuery
@@ -18,8 +19,8 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.compat import Graph
 from langgraph_statekit.errors import Misuse, Unavailable
 from langgraph_statekit.events import Supervised
-from langgraph_statekit.processes import STOPPED, Process
-from langgraph_statekit.watchdog.leased import STUCK, Leased, leased
+from langgraph_statekit.processes import GONE, STOPPED, Process
+from langgraph_statekit.watchdog.leased import ORPHAN, STUCK, Leased, leased
 from langgraph_statekit.watchdog.policy import Backoff, DeadLetter, Policy, Rollback
 from langgraph_statekit.watchdog.takeover import ALERTS, DRAINING, KILLED, UNKNOWN, Rules, Takeover
 
@@ -193,15 +194,16 @@ class Supervisor:
         def tell(thread_id: str, outcome: str, about: Mapping[str, Any]) -> None:
             self._tell(also, thread_id, outcome, about)
 
-        over = list(self._leased(True))
-        held = (each for each in self._leased(False) if each.problem == STUCK and self._is_late(each, tell))
-        begun = [self._recover(pool, each, over, tell) for each in (*over, *held)]
+        over, held = list(self._leased(True)), list(self._leased(False))
+        gone = [replace(each, problem=ORPHAN) for each in held if each.process.state == GONE]
+        late = (each for each in held if each.problem == STUCK and self._is_late(each, tell))
+        begun = [self._recover(pool, each, over, tell) for each in (*over, *gone, *late)]
         return not all(begun)
 
     def _is_late(self, each: Leased, tell: Any) -> bool:
         """Ask the holder of a stuck thread to stop, and say whether it had its time to do so."""
         key = each.thread_id, each.token
-        if each.thread_id in self._under_way:
+        if each.thread_id in self._under_way or each.process.state == GONE:
             return False
         if each.graph not in self._factories:
             self._leave(each, UNKNOWN, f"no graph {each.graph!r} is given here", tell)

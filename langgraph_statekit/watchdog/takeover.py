@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
+from langgraph_statekit.acquiring import Terms, acquire
 from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
 from langgraph_statekit.checkpoint.claims import DRAIN
 from langgraph_statekit.checkpoint.records import to_text
@@ -21,9 +22,10 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, guard
 from langgraph_statekit.errors import Conflict, Fenced, GaveUp, Unavailable
-from langgraph_statekit.leases import Lease, Terms, acquire
+from langgraph_statekit.leases import Lease
 from langgraph_statekit.processes import GONE
 from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
+from langgraph_statekit.watchdog.beat import listening
 from langgraph_statekit.watchdog.leased import Leased
 from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.recovery import recover
@@ -59,6 +61,17 @@ class Rules:
     policy: Policy
     quarantine_s: float
     lease_s: float
+
+
+class _Beats:
+    """Passes heartbeats of nodes on to a lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
+        """Take one."""
+        self._lease.progress(item)
 
 
 class Takeover:
@@ -200,7 +213,8 @@ class Takeover:
         about = {"item": finding.item, "attempt": attempt}
         config: RunnableConfig = lease.config
         try:
-            await self._graph.ainvoke(None, config, durability="sync", control=self._control)
+            with listening(_Beats(lease)):
+                await self._graph.ainvoke(None, config, durability="sync", control=self._control)
         except GraphDrained:
             if lease.lost:
                 self._told(FENCED, message="somebody else took it over", **about)

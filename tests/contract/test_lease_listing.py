@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from langgraph_statekit import Conflict
 from langgraph_statekit.checkpoint.claims import DRAIN, About, Claim, Held, LeaseQuery
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.processes import RUNNING, Process
+from langgraph_statekit.processes import GONE, RUNNING, Process
 from tests.faces import put
 from tests.servers import wait_until
 from tests.stores_under_test import Store
@@ -169,3 +173,23 @@ def test_a_lease_of_an_encrypted_thread_does_not_tell_its_item(new_store: Callab
         lease = saver.lease("t", graph="shop", ttl_s=LONG_S)
         lease.progress("secret")
         assert About.unpacked(lease.renewal().about)._replace(process="") == About("shop")
+
+
+def test_a_lease_whose_process_of_this_host_has_ended_is_free_at_once(real: StatekitSaver) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        told = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        gone = Process(Process.here().host, process.pid, told[19])
+        assert gone.state == RUNNING
+        held = claim(real, about=About("shop", str(gone)).packed())
+        with pytest.raises(Conflict):
+            real.lease("t")
+        process.kill()
+    assert gone.state == GONE
+    assert held is not None
+    with real.lease("t") as lease:
+        assert lease.token > held.token
+    # Of a process of another host, or of a later one of the same number, nobody knows.
+    other = claim(real, about=About("shop", str(gone._replace(host="elsewhere"))).packed())
+    assert other is not None
+    with pytest.raises(Conflict):
+        real.lease("t")
