@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.serde.types import RESUME
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 
 from langgraph_statekit.checkpoint.sides import Side
-from langgraph_statekit.compat import Graph, acheck_compat
+from langgraph_statekit.compat import Graph, acheck_compat, renames_of
 
 UNFINISHED: Final = "unfinished"
 FINISHED: Final = "finished"
@@ -43,20 +43,22 @@ async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
     """
     config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
     drifts = await acheck_compat(graph, side.saver, [thread_id])
-    if missing := sorted({name for drift in drifts for name in drift.missing_nodes}):
+    missing = sorted({name for drift in drifts for name in drift.missing_nodes})
+    if any(name not in renames_of(graph) for name in missing):
         return Standing(UNFIT, ", ".join(missing))
     state = await graph.aget_state(config, subgraphs=True)
     if state.created_at is None:
         return Standing(EMPTY)
     step = (state.metadata or {}).get("step", -2)
-    nodes = ", ".join(dict.fromkeys(task.name for task in state.tasks))
-    if not state.tasks:
+    nodes = ", ".join(dict.fromkeys([*missing, *(task.name for task in state.tasks)]))
+    if not state.tasks and not missing:
         return Standing(FINISHED, "", step)
-    asking = {task.id for task in state.tasks if task.interrupts}
-    if asking:
+    if missing or any(task.interrupts for task in state.tasks):
         item = await side.call("get_tuple", config)
-        answers = {task for task, channel, _ in item.pending_writes or () if channel == RESUME}
-        if _NULL_TASK not in answers or answers & asking:
+        asking, answers = (
+            {task for task, channel, _ in item.pending_writes or () if channel == kind} for kind in (INTERRUPT, RESUME)
+        )
+        if asking and (_NULL_TASK not in answers or answers & asking):
             return Standing(WAITING, nodes, step)
     elif await _paused(graph, graph, state):
         return Standing(WAITING, nodes, step)

@@ -22,6 +22,7 @@ from langgraph_statekit.events import Supervised
 from langgraph_statekit.processes import GONE, STOPPED, Process
 from langgraph_statekit.watchdog.leased import ORPHAN, STUCK, Leased, leased
 from langgraph_statekit.watchdog.policy import Backoff, DeadLetter, Policy, Rollback
+from langgraph_statekit.watchdog.standing import UNFIT
 from langgraph_statekit.watchdog.takeover import ALERTS, DRAINING, KILLED, UNKNOWN, Rules, Takeover
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class Supervisor:
     - `draining`: the holder of a thread that is stuck was asked to stop after its step.
     - `killed`: a stopped process of this host held up the whole SQLite file.
     - `dead`, `left`: the policy says that it is not tried again; of a dead thread that all supervisors are to know it.
-    - `unfit`: it waits for nodes that the graph lacks; a supervisor with the right graph goes on with it.
+    - `unfit`: it waits for nodes that the graph lacks, or the graph cannot be made; a supervisor with the right graph
+      goes on with it.
     - `unknown`: its graph is none of `graphs`. `empty`: its worker died before the first checkpoint was stored.
 
     Args:
@@ -241,7 +243,12 @@ class Supervisor:
         def unblock() -> bool:
             return self._kill_stopped([each, *over], tell)
 
-        takeover = Takeover(self._saver, self._graph(each.graph), each, self._rules, told, leave, unblock)
+        try:
+            graph = self._graph(each.graph)
+            takeover = Takeover(self._saver, graph, each, self._rules, told, leave, unblock)
+        except Exception as error:  # whatever the factory does
+            self._leave(each, UNFIT, f"its graph cannot be made: {type(error).__name__}: {error}", tell)
+            return True
         with self._lock:
             if each.thread_id in self._under_way:
                 return True

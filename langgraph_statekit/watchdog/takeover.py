@@ -97,7 +97,8 @@ class Takeover:
         leave: Callable[[str, str], None],
         unblock: Callable[[], bool],
     ) -> None:
-        self._saver, self._graph, self._case, self._rules = saver, guard(graph), case, rules
+        self._saver, self._case, self._rules = saver, case, rules
+        self._graph = guard(graph)
         self._told, self._leave, self._unblock = told, leave, unblock
         self._side = Side(saver, True)
         self._control = RunControl()
