@@ -95,7 +95,15 @@ def compiled(
     """Return the graph of a release; one that waits for the node of an older release is given the new name."""
     ledger = EffectLedger(saver)
     crawler = crawl_page if options.hang_at is None else hanging(items[options.hang_at - 1], options.prices)
-    builder = build_graph(items, prices, ledger, crawler=crawler, release=options.release, **more)
+    dying = None if options.die_at is None else items[options.die_at - 1].sku
+
+    def made(sku: str) -> None:
+        if sku == dying:
+            print(f"{sku}: the price is changed, and the process dies before it is noted", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    more |= {"crawler": crawler, "made": made, "release": options.release}
+    builder = build_graph(items, prices, ledger, **more)
     graph = guard(
         builder.compile(checkpointer=saver),
         rename_nodes={name: RELEASES[options.release] for old, name in RELEASES.items() if old < options.release},
@@ -267,6 +275,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     newest = max(RELEASES)
     parser.add_argument("--release", default=newest, type=int, choices=sorted(RELEASES), help="release of this code")
     parser.add_argument("--hang-at", type=int, metavar="ITEM", help="an item whose page does not answer, for the demo")
+    parser.add_argument("--die-at", type=int, metavar="ITEM", help="an item after whose change to die, for the demo")
     return parser.parse_args(arguments)
 
 
