@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.prometheus_hook import PrometheusHook
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
+    from langgraph_statekit.watchdog.supervisor import Supervisor
 
 _HOMES = {
     "open_saver": "checkpoint.opening",
@@ -73,6 +74,7 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Supervisor": "watchdog.supervisor",
     "ThreadId": "thread_ids",
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
@@ -121,6 +123,7 @@ __all__ = [
     "StatekitError",
     "StatekitSaver",
     "StatekitSerializer",
+    "Supervisor",
     "ThreadId",
     "TopologyDrift",
     "Unavailable",

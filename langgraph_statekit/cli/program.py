@@ -176,7 +176,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         help="what makes the graph that leases call so: a function of a saver, or a StateGraph; imported; repeatable",
     )
     one.add_argument("--once", action="store_true", help="only what there is to do now")
-    one.add_argument("--list", action="store_true", help="only show leases, and threads without one")
+    one.add_argument("--list", action="store_true", help="only show leases, and threads that stand still without one")
     for name, default, told in (
         ("--every-s", 5.0, "seconds between two looks"),
         ("--stuck-s", 600.0, "seconds without progress after which a leased thread is stuck"),
