@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
+    from langgraph_statekit.effect_rules import Effect, SettledEffects
+    from langgraph_statekit.effects import EffectLedger, effect
     from langgraph_statekit.errors import (
         CannotStop,
         CheckpointMissing,
         Conflict,
         Corrupt,
         DataError,
+        EffectUnknown,
         Fenced,
         GaveUp,
         Misuse,
@@ -74,6 +77,11 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
+    "Effect": "effect_rules",
+    "EffectLedger": "effects",
+    "EffectUnknown": "errors",
+    "SettledEffects": "effect_rules",
+    "effect": "effects",
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
@@ -149,6 +157,9 @@ __all__ = [
     "DeadLetter",
     "Drift",
     "Edit",
+    "Effect",
+    "EffectLedger",
+    "EffectUnknown",
     "Encryption",
     "ErrorRate",
     "Fail",
@@ -179,6 +190,7 @@ __all__ = [
     "SaveFailureRate",
     "SchemaTooNew",
     "SerializableResult",
+    "SettledEffects",
     "Skip",
     "SqliteSaver",
     "StatekitError",
@@ -197,6 +209,7 @@ __all__ = [
     "arollback",
     "check_compat",
     "copy_threads",
+    "effect",
     "error_handler",
     "guard",
     "heartbeat",
