@@ -4,12 +4,9 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
-<<<<<<< HEAD
 ├── CannotStop                       code of a node still runs; end the process
 ├── GaveUp                           the watchdog's attempts are used up; look at it
-=======
 ├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
->>>>>>> 47e67d45afeb1b1cce6be78b9a088e8fb9b44cf1
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -46,7 +43,6 @@ class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
 
 
-<<<<<<< HEAD
 class CannotStop(StatekitError):
     """A node hangs and cannot be ended from inside its process; it can write nothing more to its thread.
 
@@ -58,7 +54,6 @@ class GaveUp(StatekitError):
     """The watchdog found something wrong, and its policy says not to try again; the thread stays as it is."""
 
 
-=======
 class EffectUnknown(StatekitError):
     """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
 
@@ -66,7 +61,6 @@ class EffectUnknown(StatekitError):
     """
 
 
->>>>>>> 47e67d45afeb1b1cce6be78b9a088e8fb9b44cf1
 class TopologyDrift(StatekitError):
     """A thread waits for a node that the graph does not have; resuming it would end it without a word."""
 
