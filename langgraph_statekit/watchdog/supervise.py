@@ -17,6 +17,7 @@ from langgraph.runtime import RunControl
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.effects import EffectLedger
 from langgraph_statekit.errors import CannotStop, Conflict, Fenced, GaveUp, StatekitError, Unavailable
 from langgraph_statekit.events import Found
 from langgraph_statekit.leases import Lease
@@ -25,7 +26,7 @@ from langgraph_statekit.watchdog.errors import Died, RollbackRequested
 from langgraph_statekit.watchdog.parts import Parts
 from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.process import ChildRun
-from langgraph_statekit.watchdog.recovery import recover
+from langgraph_statekit.watchdog.recovery import OnRollback, recover
 from langgraph_statekit.watchdog.rollback import saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
 from langgraph_statekit.watchdog.seen import Seen
@@ -56,6 +57,8 @@ class Settings:
     factory: str | None
     counts: bool
     unstoppable: frozenset[str]
+    ledger: EffectLedger | None
+    effects: OnRollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,8 @@ class Call:
             target=target,
             item_key=self._settings.item,
             saved=saved,
+            ledger=self._settings.ledger,
+            effects=self._settings.effects,
         )
 
     async def _head(self) -> tuple[str, int] | None:
