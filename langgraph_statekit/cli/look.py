@@ -173,9 +173,7 @@ def _history(saver: StatekitSaver, thread: Thread, ns: str | None, limit: int | 
                 "created": _iso(clock_us(row.ref.id)),
                 "step": metadata.get("step"),
                 "source": metadata.get("source"),
-                "rollback": {
-                    name: metadata[f"statekit_{name}"] for name in _ROLLBACK if f"statekit_{name}" in metadata
-                },
+                "rollback": {name: metadata.get(f"statekit_{name}") for name in _ROLLBACK} if _OP in metadata else None,
                 "labels": thread.labels_at(row.ref),
             }
         if len(rows) < page:

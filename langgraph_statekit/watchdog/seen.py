@@ -82,7 +82,9 @@ class Seen:
         with self._lock:
             self._beat_s = self._clock()
             begun = self._running.pop(id, None) or Task(id, node, self._beat_s)
-            self._ended.append(replace(begun, ended_s=self._beat_s, error=error))
+            self._ended.append(
+                Task(id, node, begun.since_s, begun.item, begun.item_s, ended_s=self._beat_s, error=error)
+            )
 
     def step(self, id: str, number: int, values: Any, next: Sequence[str]) -> None:
         """Take note of a checkpoint: a step has ended, and with it all of its tasks."""
@@ -109,7 +111,7 @@ class Seen:
         found = digest(value)
         if marks and marks[-1].digest == found:
             last = marks[-1]
-            marks[-1] = replace(last, steps=last.steps + 1, second=last.second or step.id)
+            marks[-1] = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id)
         else:
             marks.append(Mark(found, text_of(value), step))
 
@@ -157,6 +159,8 @@ class Seen:
 
     def find(self) -> Finding | None:
         """Return what the first check finds that finds something; one that raises finds nothing and is logged once."""
+        if not self._checks:
+            return None
         view = self.view()
         for at, check in enumerate(self._checks):
             try:
