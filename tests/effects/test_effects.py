@@ -112,7 +112,7 @@ def test_an_error_leaves_an_effect_unknown_until_somebody_tells(
     with pytest.raises(TimeoutError):
         run("key", fails, 5, config=AT)
     for _ in range(2):
-        with pytest.raises(EffectUnknown, match="no reply.*resolve"):
+        with pytest.raises(EffectUnknown, match=r"no reply.*resolve"):
             run("key", provider.charge, 5, config=AT)
     assert [effect.state for effect in ledger.list(states=["unknown"])] == ["unknown"]
     outcome = "sent" if made else "not_sent"
