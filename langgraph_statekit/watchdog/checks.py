@@ -87,7 +87,8 @@ class NoProgress:
         project: Tells what must change: a few small values of the state. None: the whole state, which costs time when
             it is large, and changes with each message.
         supersteps: Steps in a row that may leave it as it is; None: any number.
-        seconds: Seconds for which it may stay as it is; a heartbeat with another item counts as a change. None: any.
+        seconds: Seconds for which it may stay as it is; a heartbeat with another item, and a step of a subgraph, count
+            as a change. None: any.
     """
 
     project: Callable[[Any], Any] | None = None

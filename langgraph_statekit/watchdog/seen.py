@@ -103,6 +103,11 @@ class Seen:
                 except _NOT_YET:
                     self._item = None
 
+    def inner(self) -> None:
+        """Take note of a checkpoint of a subgraph: the run got on."""
+        with self._lock:
+            self._beat_s = self._moved_s = self._clock()
+
     def _mark(self, marks: deque[Mark], mark: Callable[[Any], Any], step: Step) -> None:
         try:
             value = mark(step.values)

@@ -107,9 +107,9 @@ class Call:
             raise GaveUp(f"thread {self._thread_id!r} is on the list of the dead: revive it to go on")
         times = {"ttl_s": self._settings.lease_s, "wait_s": self._settings.wait_s}
         self._lease = await self._side.call("lease", self._thread_id, **times)
-        given, config = self._request.input, self._request.config
-        before = None if given is None else await self._head()
         try:
+            given, config = self._request.input, self._request.config
+            before = None if given is None else await self._head()
             while True:
                 run = self._run(given, config)
                 run.start()
@@ -123,11 +123,12 @@ class Call:
                 finding = self._judged(run)
                 if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
                     return
+                await self._fence(run)
                 if given is not None and await self._head() != before:
                     given = None
-                at = {**config["configurable"], "checkpoint_id": None} if given is None else config["configurable"]
-                config = {**config, "configurable": {k: v for k, v in at.items() if v is not None}}
-                await self._fence(run)
+                if given is None:  # the run goes on from the newest checkpoint, whatever it began with
+                    at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
+                    config = {**config, "configurable": at}
                 if finding is not None:
                     error = run.end and run.end.error
                     target = error.target if isinstance(error, RollbackRequested) else None
@@ -207,6 +208,7 @@ class Call:
                 if isinstance(item, Ended):
                     run.end = item
                     return
+        await run.mailbox.aside(lambda: self._fence_now(run))  # it goes on, but not in the thread
 
     def _judged(self, run: Run) -> Finding | None:
         """Return what must be dealt with; None if the run is done, or drained and well.
@@ -228,6 +230,8 @@ class Call:
             if error is not None:
                 raise error
             return None
+        if isinstance(error, Exception) and not isinstance(error, GraphDrained | RollbackRequested | Died):
+            _LOG.warning("thread %r: the run ended with an error too", self._thread_id, exc_info=error)
         if not run.cancelled and finding.since is None and not finding.final:
             if run.end is not None and error is None:
                 return None  # it is done after all

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
+from langgraph.graph import START, StateGraph
 from langgraph.runtime import RunControl
 
 from langgraph_statekit import Conflict, Fenced, Misuse, StatekitSaver
@@ -43,6 +44,28 @@ async def test_it_streams_as_the_graph_does(new_store: Callable[[str], Store]) -
             assert [part async for part in dog.astream({"i": 0}, threads[1], **options)] == plain
         many = await dog.abatch([{"i": 0}, {"i": 2}], [{"configurable": {"thread_id": name}} for name in "ab"])
         assert [each["i"] for each in many] == [4, 4]
+
+
+async def test_steps_of_a_subgraph_are_progress_and_not_shown_unasked(new_store: Callable[[str], Store]) -> None:
+    told: list[Event] = []
+    clock = Clock()
+    looks: list[View] = []
+
+    async def slow(state: State) -> State:
+        clock.now_s += 40
+        aim = len(looks) + 2
+        while len(looks) < aim:  # noqa: ASYNC110  (they come from another thread, and find nothing)
+            await asyncio.sleep(0)
+        return step(state)
+
+    async with new_store("memory").open(hooks=[told.append]) as saver:
+        inner = looped(None, slow)  # type: ignore[arg-type]
+        graph = StateGraph(State).add_node("outer", inner).add_edge(START, "outer").compile(checkpointer=saver)
+        check = NoProgress(project=lambda values: values["i"], seconds=100)
+        dog = Watchdog(graph, checks=[check, looks.append], clock=clock, **QUICK)
+        parts = [part async for part in dog.astream({"i": 0}, AT)]
+        assert [part.keys() for part in parts] == [{"outer"}]
+        assert kinds(told) == []
 
 
 async def test_what_a_node_raises_comes_out_as_it_is(saver: StatekitSaver) -> None:
