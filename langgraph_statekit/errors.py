@@ -4,9 +4,9 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── CannotStop                       code of a node still runs; end the process
 ├── GaveUp                           the watchdog's attempts are used up; look at it
-├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -43,6 +43,13 @@ class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
 
 
+class EffectUnknown(StatekitError):
+    """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
+
+    Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
+    """
+
+
 class CannotStop(StatekitError):
     """A node hangs and cannot be ended from inside its process; it can write nothing more to its thread.
 
@@ -52,13 +59,6 @@ class CannotStop(StatekitError):
 
 class GaveUp(StatekitError):
     """The watchdog found something wrong, and its policy says not to try again; the thread stays as it is."""
-
-
-class EffectUnknown(StatekitError):
-    """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
-
-    Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
-    """
 
 
 class TopologyDrift(StatekitError):

@@ -183,6 +183,29 @@ class GivenUp(Event):
     attempts: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised(Event):
+    """A supervisor did something about a thread, or leaves it alone.
+
+    Attributes:
+        outcome: See `Supervisor`.
+        graph: Name of the graph; empty if the holder of the lease did not tell.
+        reason: What was wrong: `orphan`, `stuck`, or the word with which the thread was handed over.
+        item: The item, or where the thread stands.
+        attempt: Which one it is for this thread, item and reason; 0 for none.
+        message: What people are told.
+        alert: Whether somebody should look at it.
+    """
+
+    outcome: str
+    graph: str
+    reason: str
+    item: str | None
+    attempt: int
+    message: str
+    alert: bool
+
+
 class Hook(Protocol):
     """Takes events; any callable with one argument is one.
 

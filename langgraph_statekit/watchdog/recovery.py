@@ -32,8 +32,10 @@ async def recover(
     saved: bool = True,
     ledger: EffectLedger | None = None,
     effects: OnRollback = "keep",
-) -> None:
-    """Count an attempt, do what the policy says, and wait as long as it says; then the graph is to be resumed.
+) -> int:
+    """Count an attempt, do what the policy says, wait as long as it says, and return which attempt it is.
+
+    Then the graph is to be resumed.
 
     Args:
         graph: The compiled graph.
@@ -77,7 +79,7 @@ async def recover(
         if saved:
             await roll(target or action.target, key=action.item_key or item_key)
         await cells.sleep(action.wait_s)
-        return
+        return attempt
     edit = edit_of(action)
     if isinstance(action, DeadLetter):
         await bury(cells, thread_id, finding, attempt - 1, token, whole=edit is None)
@@ -95,6 +97,7 @@ async def recover(
         )
     if edit is None:
         raise GaveUp(f"thread {thread_id!r}: {finding.message} (attempts made: {attempt - 1})")
+    return attempt
 
 
 def _require_settled(settled: SettledEffects, thread_id: str) -> None:
