@@ -142,6 +142,12 @@ class Seen:
             self._requests += requests
             self._tokens += tokens
 
+    def place(self) -> tuple[float, str | None]:
+        """Return when the run last got on, and what it is at: the item of the last heartbeat, or of the state."""
+        with self._lock:
+            item = next((task.item for task in reversed(self._running.values()) if task.item is not None), self._item)
+            return max(self._moved_s, self._step.at_s if self._step else 0.0), item
+
     def view(self) -> View:
         """Return the run as it is now."""
         with self._lock:

@@ -54,6 +54,7 @@ class Settings:
     wait_s: float
     clock: Callable[[], float]
     failing: Callable[[], float]
+    name: str
     factory: str | None
     counts: bool
     unstoppable: frozenset[str]
@@ -93,6 +94,7 @@ class Call:
         self._lease: Lease | None = None
         self._fencing = Lock()
         self._fenced: Run | None = None
+        self._current: Run | None = None
 
     async def parts(self) -> AsyncGenerator[Any]:
         """Yield what the graph streams, over all attempts.
@@ -105,13 +107,12 @@ class Call:
         """
         if await is_dead(self._saver.async_cells if self._is_async else self._saver.cells, self._thread_id):
             raise GaveUp(f"thread {self._thread_id!r} is on the list of the dead: revive it to go on")
-        times = {"ttl_s": self._settings.lease_s, "wait_s": self._settings.wait_s}
-        self._lease = await self._side.call("lease", self._thread_id, **times)
+        self._lease = await self._side.call("lease", self._thread_id, wait_s=self._settings.wait_s, **self._terms())
         try:
             given, config = self._request.input, self._request.config
             before = None if given is None else await self._head()
             while True:
-                run = self._run(given, config)
+                run = self._current = self._run(given, config)
                 run.start()
                 try:
                     WATCHER.add(run)
@@ -158,6 +159,15 @@ class Call:
         if isinstance(run, ChildRun):
             run.factory, run.is_async, run.counts = str(settings.factory), self._is_async, settings.counts
         return run
+
+    def _terms(self) -> dict[str, Any]:
+        """Return the terms of each lease: who asks for it by its `control` has the run drained."""
+
+        def asked(lease: Lease) -> None:
+            if self._current is not None and lease.control:
+                self._current.drain(lease.control)
+
+        return {"ttl_s": self._settings.lease_s, "graph": self._settings.name, "on_control": asked}
 
     def _tell(self, finding: Finding) -> None:
         note = self._seen.view().note
@@ -260,14 +270,14 @@ class Call:
             lease = self._lease
             if self._fenced is run or lease is None:
                 return
-            ttl_s, wait_s = self._settings.lease_s, 0.0
+            wait_s = 0.0
             try:
                 # Given back and taken anew, never stolen: whoever else took the thread keeps it.
                 lease.release()
             except Unavailable:
-                wait_s = ttl_s  # it ends by itself
+                wait_s = self._settings.lease_s  # it ends by itself
             try:
-                self._lease = self._saver.lease(self._thread_id, ttl_s=ttl_s, wait_s=wait_s)
+                self._lease = self._saver.lease(self._thread_id, wait_s=wait_s, **self._terms())
             except Conflict:
                 return
             self._fenced = run

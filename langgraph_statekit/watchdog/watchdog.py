@@ -14,7 +14,7 @@ from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
-from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.effects import EffectLedger
 from langgraph_statekit.errors import Misuse
@@ -52,6 +52,7 @@ class Watchdog:
         isolation: `"task"`: nodes run in this process, as without a watchdog; what hangs in sync or blocking code is
             noticed and fenced off, but cannot be ended. `"process"`: each attempt runs in a new process.
         item: Tells the item of a state, by which attempts are counted; None: the key of the first `ItemDeadline`.
+        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; empty: none.
         ledger: Has the effects that the nodes make; with `isolation="process"` one on the store of this process.
         effects: What becomes of effects behind the checkpoint that a thread is rolled back to, see
             `EffectLedger.on_rollback`: `"keep"`, `"compensate"`, or `"ask"`, which ends the call with `GaveUp` if there
@@ -75,6 +76,7 @@ class Watchdog:
         every_s: float = 0.5,
         isolation: Literal["task", "process"] = "task",
         item: Callable[[Any], Any] | None = None,
+        name: str = "",
         ledger: EffectLedger | None = None,
         effects: OnRollback = "keep",
         grace_s: float = 5.0,
@@ -89,6 +91,7 @@ class Watchdog:
             raise Misuse(f"isolation is 'task' or 'process', not {isolation!r}")
         if not isinstance(checks, Sequence) or not all(map(callable, checks)):
             raise Misuse(f"checks must be a sequence of functions of a View, not {checks!r}")
+        require_texts(name=name)
         if effects not in get_args(OnRollback) or (effects != "keep" and ledger is None):
             raise Misuse(f"effects is 'keep', or with a ledger 'compensate' or 'ask', not {effects!r}")
         policy = Rollback() if policy is None else policy
@@ -120,6 +123,7 @@ class Watchdog:
                 wait_s=wait_s,
                 clock=clock,
                 failing=(lambda: max(rate.rate for rate in rates)) if rates else lambda: 0.0,
+                name=name,
                 factory=factory,
                 counts=any(isinstance(check, Budget) and check.counts for check in checks),
                 unstoppable=sync_nodes(graph),

@@ -10,9 +10,11 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.graph import START, StateGraph
-from langgraph.runtime import RunControl
+from langgraph.runtime import RunControl, Runtime
 
 from langgraph_statekit import Conflict, Fenced, Misuse, StatekitSaver
+from langgraph_statekit.checkpoint.claims import DRAIN, About, Claim, Held, LeaseQuery
+from langgraph_statekit.checkpoint.records import from_text
 from langgraph_statekit.errors import CannotStop, GaveUp
 from langgraph_statekit.events import Event, Found
 from langgraph_statekit.watchdog.beat import heartbeat
@@ -93,6 +95,36 @@ async def test_who_takes_the_thread_over_is_not_fought(saver: StatekitSaver) -> 
         go.set()
         with pytest.raises(Fenced):
             await run
+
+
+async def test_a_supervisor_sees_what_a_run_is_at_and_may_ask_it_to_stop(saver: StatekitSaver) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def waits(state: State, runtime: Runtime) -> State:
+        heartbeat(item="sku 1")
+        runtimes.append(runtime)
+        begun.set()
+        await go.wait()
+        return step(state)
+
+    runtimes: list[Runtime] = []
+    watched = Watchdog(looped(saver, waits), name="prices", lease_s=0.6, **QUICK)
+    run = asyncio.create_task(watched.ainvoke({"i": 0}, AT))
+    await begun.wait()
+
+    def held() -> Held:
+        ((_, lease),) = saver.backend.leases(LeaseQuery()).leases
+        return lease
+
+    while (about := About.unpacked(from_text(held().about))).item != "sku 1":  # noqa: ASYNC110  (a renewal tells it)
+        await asyncio.sleep(0)
+    assert about.graph == "prices"
+    saver.backend.claim([Claim("t", "", "", 0, held().token, control=DRAIN)])
+    while not runtimes[0].drain_requested:  # noqa: ASYNC110  (a renewal brings it)
+        await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(GraphDrained, match="drain"):
+        await run
 
 
 async def test_the_caller_may_drain_cancel_or_leave_a_run(saver: StatekitSaver) -> None:

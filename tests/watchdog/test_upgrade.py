@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,21 @@ def deploy(folder: Path, version: str, first: bool, node: str) -> list[str]:
     return [sys.executable, str(folder / "agent.py")]
 
 
-@pytest.mark.parametrize("node", ["work", "renamed"])
-def test_a_running_agent_gets_new_code_between_two_steps(durable_store: Store, tmp_path: Path, node: str) -> None:
+CASES = [("sqlite", "work"), ("sqlite", "renamed"), ("redis", "work"), ("postgres", "work")]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = metafunc.config.getoption("--stores").split(",")
+    metafunc.parametrize("case", [case for case in CASES if case[0] in chosen], ids="-".join)
+
+
+def test_a_running_agent_gets_new_code_between_two_steps(
+    new_store: Callable[[str], Store], tmp_path: Path, case: tuple[str, str]
+) -> None:
+    name, node = case
+    store = new_store(name)
     effects = tmp_path / "effects"
-    given = [durable_store.url, json.dumps(durable_store.options), str(effects)]
+    given = [store.url, json.dumps(store.options), str(effects)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = deploy(tmp_path, "old", True, "work")
     with subprocess.Popen([*command, *given], stdout=subprocess.PIPE, env=environment) as old:

@@ -98,7 +98,7 @@ async def test_a_run_that_gets_nowhere_is_stopped_within_its_limit(
         return {} if len(calls) < 12 else step(state)
 
     check = NoProgress(project=lambda values: values["i"], supersteps=5)
-    dog = Watchdog(looped(saver, empty, items=2), checks=[check], policy=Rollback(backoff=NOW), **QUICK)
+    dog = Watchdog(looped(saver, empty, items=2), checks=[check], policy=Rollback(backoff=NOW))
     after = await dog.ainvoke({"i": 0}, AT) if is_async else dog.invoke({"i": 0}, AT)
     assert after["i"] == 2
     assert len(calls) == 13
