@@ -52,6 +52,8 @@ def done(state: State) -> State:
 def make() -> Any:
     url, options, kind, folder = json.loads(os.environ[PLACE])
     place = Path(folder)
+    if kind == "stillborn" and "pytest" not in sys.modules and once(place):
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def goes_wrong(state: State, config: RunnableConfig) -> bool:
         thread = config["configurable"]["thread_id"]

@@ -127,6 +127,17 @@ async def test_what_a_node_raises_in_its_process_is_named(
     assert watched.invoke(None, THREADS[1])["i"] == 3
 
 
+async def test_an_input_is_given_again_only_if_nothing_of_it_was_saved(
+    place: Callable[[str, str], Path], dog: Callable[..., Watchdog], told: list[Event]
+) -> None:
+    watched = dog(Clock(place("sqlite", "stillborn")))
+    assert watched.invoke({"i": 0}, THREADS[0])["done"] == [f"item {i}" for i in range(3)]
+    assert [event.reason for event in told if isinstance(event, Found)] == ["process"]
+    assert not any(isinstance(event, RolledBack) for event in told)
+    inputs = [each for each in watched.graph.get_state_history(THREADS[0]) if each.metadata["source"] == "input"]
+    assert len(inputs) == 1
+
+
 async def test_live_objects_are_refused(place: Callable[[str, str], Path], dog: Callable[..., Watchdog]) -> None:
     folder = place("sqlite", "sync")
     watched = dog(Clock(folder))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from langgraph_statekit import StatekitSaver
 from langgraph_statekit.errors import GaveUp
@@ -71,6 +72,23 @@ async def test_a_dead_thread_is_not_run_until_it_is_revived(saver: StatekitSaver
         await dog.ainvoke(None, AT)
     await revive(saver.async_cells, "t")
     assert (await dog.ainvoke(None, AT))["i"] == 4
+
+
+async def test_the_answer_of_a_human_is_not_lost_when_the_head_is_tried_again(saver: StatekitSaver) -> None:
+    clock = Clock()
+    answers: list[str] = []
+
+    async def asks(state: State) -> State:
+        answers.append(interrupt("which price?"))
+        if len(answers) == 1:
+            clock.now_s += 100
+            await asyncio.Event().wait()
+        return {"i": 4, "asked": answers[-1]}
+
+    dog = Watchdog(looped(saver, asks), policy=Rollback(to="retry_head", backoff=NOW), **deadline(clock))
+    assert "__interrupt__" in await dog.ainvoke({"i": 0}, AT)
+    assert (await dog.ainvoke(Command(resume="high"), AT))["asked"] == "high"
+    assert answers == ["high", "high"]
 
 
 async def test_an_item_is_skipped_or_left_to_a_human(saver: StatekitSaver) -> None:
