@@ -169,6 +169,14 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     one.add_argument("--wait-s", type=float, default=0.0, metavar="S", help="wait so long for a thread that is leased")
 
+    one = command("effects", effects, "list effects on the world outside, or tell what became of one nobody knows of")
+    one.add_argument("action", choices=("ls", "resolve"), metavar="ls|resolve")
+    one.add_argument("words", nargs="*", metavar="WORD", help="ls: THREAD ...; resolve: THREAD KEY sent|not_sent")
+    one.add_argument("--state", choices=STATES, help="ls: only effects of this state")
+    one.add_argument("-n", "--limit", type=_count, help="ls: at most so many, those that changed last")
+    one.add_argument("--global", dest="is_global", action="store_true", help="resolve: KEY is one in the whole store")
+    one.add_argument("--note", metavar="TEXT", help="resolve: who found out, and how")
+
     one = command("watch", _watch, "go on with threads whose worker died or hangs, until a signal comes")
     one.add_argument(
         "--graph",
@@ -178,7 +186,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         help="what makes the graph that leases call so: a function of a saver, or a StateGraph; imported; repeatable",
     )
     one.add_argument("--once", action="store_true", help="only what there is to do now")
-    one.add_argument("--list", action="store_true", help="only show leases, and threads that stand still without one")
+    one.add_argument("--list", action="store_true", help="only show leases, and threads without one")
     for name, default, told in (
         ("--every-s", 5.0, "seconds between two looks"),
         ("--stuck-s", 600.0, "seconds without progress after which a leased thread is stuck"),
@@ -188,14 +196,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         one.add_argument(name, type=float, default=default, metavar="S", help=f"{told} (default: {default:g})")
     one.add_argument("--max-attempts", type=_count, default=3, metavar="N", help="of an item and reason (default: 3)")
     one.add_argument("--workers", type=_count, default=4, metavar="N", help="threads that run at once (default: 4)")
-
-    one = command("effects", effects, "list effects on the world outside, or tell what became of one nobody knows of")
-    one.add_argument("action", choices=("ls", "resolve"), metavar="ls|resolve")
-    one.add_argument("words", nargs="*", metavar="WORD", help="ls: THREAD ...; resolve: THREAD KEY sent|not_sent")
-    one.add_argument("--state", choices=STATES, help="ls: only effects of this state")
-    one.add_argument("-n", "--limit", type=_count, help="ls: at most so many, those that changed last")
-    one.add_argument("--global", dest="is_global", action="store_true", help="resolve: KEY is one in the whole store")
-    one.add_argument("--note", metavar="TEXT", help="resolve: who found out, and how")
 
     one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")

@@ -87,7 +87,8 @@ class NoProgress:
         project: Tells what must change: a few small values of the state. None: the whole state, which costs time when
             it is large, and changes with each message.
         supersteps: Steps in a row that may leave it as it is; None: any number.
-        seconds: Seconds for which it may stay as it is; a heartbeat with another item counts as a change. None: any.
+        seconds: Seconds for which it may stay as it is; a heartbeat with another item, and a step of a subgraph, count
+            as a change. None: any.
     """
 
     project: Callable[[Any], Any] | None = None
@@ -185,22 +186,22 @@ class ErrorRate:
     Args:
         rate: Part of the tasks, above 0 up to 1.
         window: Tasks to look back.
-        least: Tasks below which there is no finding.
+        min_tasks: Tasks below which there is no finding.
     """
 
     rate: float
     window: int = 20
-    least: int = 5
+    min_tasks: int = 5
 
     def __post_init__(self) -> None:
         _require_rate(self.rate)
-        require_numbers(int, 1, window=self.window, least=self.least)
+        require_numbers(int, 1, window=self.window, min_tasks=self.min_tasks)
 
     def __call__(self, view: View) -> Finding | None:
         """Return the rate if it is too high."""
         ended = list(view.ended)[-self.window :]
         failed = sum(task.error is not None for task in ended)
-        if len(ended) < self.least or failed < self.rate * len(ended):
+        if len(ended) < self.min_tasks or failed < self.rate * len(ended):
             return None
         return Finding("error_rate", f"{failed} of the last {len(ended)} tasks failed", item=view.item)
 

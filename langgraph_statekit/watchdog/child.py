@@ -111,6 +111,7 @@ def _lean(part: Any, wanted: set[str], arguments: dict[str, Any]) -> Any:
     """Return a part without what only the watchdog would get and has no use for."""
     v2 = arguments.get("version") == "v2"
     mode, payload = (part["type"], part["data"]) if v2 else part[-2:]
+    inner = part["ns"] if v2 else len(part) > 2 and part[0]
     if mode in wanted or mode not in ("tasks", "checkpoints"):
         return part
     if mode == "tasks":
@@ -123,7 +124,7 @@ def _lean(part: Any, wanted: set[str], arguments: dict[str, Any]) -> Any:
         shown = {
             "config": {"configurable": {"checkpoint_id": payload["config"]["configurable"]["checkpoint_id"]}},
             "metadata": {"step": payload["metadata"].get("step", -1)},
-            "values": payload["values"],
+            "values": None if inner else payload["values"],
             "next": list(payload["next"]),
         }
     return {**part, "data": shown} if v2 else (*part[:-1], shown)

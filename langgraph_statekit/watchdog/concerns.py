@@ -33,10 +33,10 @@ def sync_nodes(graph: Pregel[Any, Any, Any, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def concerns(graph: Pregel[Any, Any, Any, Any], isolation: str) -> Iterator[str]:
+def concerns(graph: Pregel[Any, Any, Any, Any], isolation: str, has_ledger: bool) -> Iterator[str]:
     """Yield what to warn of."""
     if isolation == "task" and (nodes := sync_nodes(graph)):
         yield _SYNC.format(", ".join(sorted(nodes)))
     retried = sorted(name for name, node in graph.nodes.items() if node.timeout is not None and node.retry_policy)
-    if retried:
+    if retried and not has_ledger:
         yield _RETRIED.format(", ".join(retried))

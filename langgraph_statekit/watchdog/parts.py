@@ -42,7 +42,9 @@ class Parts:
             else:
                 error = payload.get("error")
                 seen.end(payload["id"], payload["name"], None if error is None else str(error))
-        elif mode == "checkpoints" and not ns:
+        elif mode == "checkpoints" and ns:
+            seen.inner()
+        elif mode == "checkpoints":
             id = payload["config"]["configurable"]["checkpoint_id"]
             seen.step(id, payload["metadata"].get("step", -1), payload["values"], payload["next"])
             step = True

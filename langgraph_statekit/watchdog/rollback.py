@@ -5,7 +5,7 @@ Only the public interfaces of LangGraph's graphs and checkpointers are used.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -98,6 +98,7 @@ def rollback(
     *,
     edit: Edit | None = None,
     item_key: Callable[[Any], Any] | None = None,
+    settle: Callable[[RunnableConfig], object] | None = None,
 ) -> Rolled:
     """Take a thread back to a checkpoint and return the record; the graph runs when it is invoked with None.
 
@@ -115,6 +116,8 @@ def rollback(
         attempt: Which one it is, for the record.
         edit: What to write at the target; None: nothing.
         item_key: Tells the item of a state, for `item_start`.
+        settle: Called with the config of the target before anything is changed; what it raises stops the rollback.
+            Such as `ledger.on_rollback`, which settles what was done to the world since.
 
     Raises:
         Misuse: The config has no token, the target is unknown, or the graph has no `StatekitSaver`.
@@ -122,7 +125,12 @@ def rollback(
         Fenced: Another worker took the thread over; nothing was changed.
         Unavailable: The store did not answer; take it as not done, and call again.
     """
-    return run_sync(_rollback(graph, False, config, target, finding, attempt, edit, item_key))
+
+    async def settled(at: RunnableConfig) -> None:
+        if settle is not None:
+            settle(at)
+
+    return run_sync(_rollback(graph, False, config, target, finding, attempt, edit, item_key, settled))
 
 
 async def arollback(
@@ -134,9 +142,15 @@ async def arollback(
     *,
     edit: Edit | None = None,
     item_key: Callable[[Any], Any] | None = None,
+    settle: Callable[[RunnableConfig], Awaitable[object]] | None = None,
 ) -> Rolled:
-    """Async version of `rollback`."""
-    return await _rollback(graph, True, config, target, finding, attempt, edit, item_key)
+    """Async version of `rollback`; `settle` is awaited."""
+
+    async def settled(at: RunnableConfig) -> None:
+        if settle is not None:
+            await settle(at)
+
+    return await _rollback(graph, True, config, target, finding, attempt, edit, item_key, settled)
 
 
 def edit_of(action: Last) -> Edit | None:
@@ -176,6 +190,7 @@ async def _rollback(
     attempt: int,
     edit: Edit | None,
     item_key: Callable[[Any], Any] | None,
+    settle: Callable[[RunnableConfig], Awaitable[None]],
 ) -> Rolled:
     require_target(target)
     saver = saver_of(graph)
@@ -195,6 +210,7 @@ async def _rollback(
     if target == "retry_head" and edit is None:
         fork_id = record.to_id
     else:
+        await settle(_at(thread_id, token, record.to_id))
         for end, id in (("from", record.from_id), ("to", record.to_id)):
             await side.call("label", _at(thread_id, token, id), f"{OWN_LABELS}{end}:{id}")
         fork_id = await (

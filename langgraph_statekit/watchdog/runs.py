@@ -150,6 +150,7 @@ class Run(ABC):
         self._lease, self._grace_s, self._fence, self._found = lease, grace_s, fence, found
         self._lock = threading.Lock()
         self._stop_s = 0.0
+        self._place = seen.place()
 
     @abstractmethod
     def start(self) -> None:
@@ -163,6 +164,10 @@ class Run(ABC):
         """Look for what is wrong; if that is known and the caller does not act, fence the run off."""
         if self.over:
             return
+        place = self.seen.place()
+        if place != self._place:  # a save tells it too, but not one that another process makes
+            self._place = place
+            self._lease.progress(place[1])
         if self._lease.lost and not self.lost and self.finding is None:
             self.lost = True
             self._stop("lease lost")

@@ -82,7 +82,9 @@ class Seen:
         with self._lock:
             self._beat_s = self._clock()
             begun = self._running.pop(id, None) or Task(id, node, self._beat_s)
-            self._ended.append(replace(begun, ended_s=self._beat_s, error=error))
+            self._ended.append(
+                Task(id, node, begun.since_s, begun.item, begun.item_s, ended_s=self._beat_s, error=error)
+            )
 
     def step(self, id: str, number: int, values: Any, next: Sequence[str]) -> None:
         """Take note of a checkpoint: a step has ended, and with it all of its tasks."""
@@ -101,6 +103,11 @@ class Seen:
                 except _NOT_YET:
                     self._item = None
 
+    def inner(self) -> None:
+        """Take note of a checkpoint of a subgraph: the run got on."""
+        with self._lock:
+            self._beat_s = self._moved_s = self._clock()
+
     def _mark(self, marks: deque[Mark], mark: Callable[[Any], Any], step: Step) -> None:
         try:
             value = mark(step.values)
@@ -109,7 +116,7 @@ class Seen:
         found = digest(value)
         if marks and marks[-1].digest == found:
             last = marks[-1]
-            marks[-1] = replace(last, steps=last.steps + 1, second=last.second or step.id)
+            marks[-1] = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id)
         else:
             marks.append(Mark(found, text_of(value), step))
 
@@ -135,6 +142,12 @@ class Seen:
             self._requests += requests
             self._tokens += tokens
 
+    def place(self) -> tuple[float, str | None]:
+        """Return when the run last got on, and what it is at: the item of the last heartbeat, or of the state."""
+        with self._lock:
+            item = next((task.item for task in reversed(self._running.values()) if task.item is not None), self._item)
+            return max(self._moved_s, self._step.at_s if self._step else 0.0), item
+
     def view(self) -> View:
         """Return the run as it is now."""
         with self._lock:
@@ -157,6 +170,8 @@ class Seen:
 
     def find(self) -> Finding | None:
         """Return what the first check finds that finds something; one that raises finds nothing and is logged once."""
+        if not self._checks:
+            return None
         view = self.view()
         for at, check in enumerate(self._checks):
             try:

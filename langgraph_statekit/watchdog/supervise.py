@@ -17,6 +17,7 @@ from langgraph.runtime import RunControl
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.effects import EffectLedger
 from langgraph_statekit.errors import CannotStop, Conflict, Fenced, GaveUp, StatekitError, Unavailable
 from langgraph_statekit.events import Found
 from langgraph_statekit.leases import Lease
@@ -25,7 +26,7 @@ from langgraph_statekit.watchdog.errors import Died, RollbackRequested
 from langgraph_statekit.watchdog.parts import Parts
 from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.process import ChildRun
-from langgraph_statekit.watchdog.recovery import recover
+from langgraph_statekit.watchdog.recovery import OnRollback, recover
 from langgraph_statekit.watchdog.rollback import saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
 from langgraph_statekit.watchdog.seen import Seen
@@ -53,9 +54,12 @@ class Settings:
     wait_s: float
     clock: Callable[[], float]
     failing: Callable[[], float]
+    name: str
     factory: str | None
     counts: bool
     unstoppable: frozenset[str]
+    ledger: EffectLedger | None
+    effects: OnRollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Call:
         self._lease: Lease | None = None
         self._fencing = Lock()
         self._fenced: Run | None = None
+        self._current: Run | None = None
 
     async def parts(self) -> AsyncGenerator[Any]:
         """Yield what the graph streams, over all attempts.
@@ -102,13 +107,12 @@ class Call:
         """
         if await is_dead(self._saver.async_cells if self._is_async else self._saver.cells, self._thread_id):
             raise GaveUp(f"thread {self._thread_id!r} is on the list of the dead: revive it to go on")
-        times = {"ttl_s": self._settings.lease_s, "wait_s": self._settings.wait_s}
-        self._lease = await self._side.call("lease", self._thread_id, **times)
-        given, config = self._request.input, self._request.config
-        before = None if given is None else await self._head()
+        self._lease = await self._side.call("lease", self._thread_id, wait_s=self._settings.wait_s, **self._terms())
         try:
+            given, config = self._request.input, self._request.config
+            before = None if given is None else await self._head()
             while True:
-                run = self._run(given, config)
+                run = self._current = self._run(given, config)
                 run.start()
                 try:
                     WATCHER.add(run)
@@ -120,11 +124,12 @@ class Call:
                 finding = self._judged(run)
                 if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
                     return
+                await self._fence(run)
                 if given is not None and await self._head() != before:
                     given = None
-                at = {**config["configurable"], "checkpoint_id": None} if given is None else config["configurable"]
-                config = {**config, "configurable": {k: v for k, v in at.items() if v is not None}}
-                await self._fence(run)
+                if given is None:  # the run goes on from the newest checkpoint, whatever it began with
+                    at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
+                    config = {**config, "configurable": at}
                 if finding is not None:
                     error = run.end and run.end.error
                     target = error.target if isinstance(error, RollbackRequested) else None
@@ -154,6 +159,15 @@ class Call:
         if isinstance(run, ChildRun):
             run.factory, run.is_async, run.counts = str(settings.factory), self._is_async, settings.counts
         return run
+
+    def _terms(self) -> dict[str, Any]:
+        """Return the terms of each lease: who asks for it by its `control` has the run drained."""
+
+        def asked(lease: Lease) -> None:
+            if self._current is not None and lease.control:
+                self._current.drain(lease.control)
+
+        return {"ttl_s": self._settings.lease_s, "graph": self._settings.name, "on_control": asked}
 
     def _tell(self, finding: Finding) -> None:
         note = self._seen.view().note
@@ -204,6 +218,7 @@ class Call:
                 if isinstance(item, Ended):
                     run.end = item
                     return
+        await run.mailbox.aside(lambda: self._fence_now(run))  # it goes on, but not in the thread
 
     def _judged(self, run: Run) -> Finding | None:
         """Return what must be dealt with; None if the run is done, or drained and well.
@@ -225,6 +240,8 @@ class Call:
             if error is not None:
                 raise error
             return None
+        if isinstance(error, Exception) and not isinstance(error, GraphDrained | RollbackRequested | Died):
+            _LOG.warning("thread %r: the run ended with an error too", self._thread_id, exc_info=error)
         if not run.cancelled and finding.since is None and not finding.final:
             if run.end is not None and error is None:
                 return None  # it is done after all
@@ -253,14 +270,14 @@ class Call:
             lease = self._lease
             if self._fenced is run or lease is None:
                 return
-            ttl_s, wait_s = self._settings.lease_s, 0.0
+            wait_s = 0.0
             try:
                 # Given back and taken anew, never stolen: whoever else took the thread keeps it.
                 lease.release()
             except Unavailable:
-                wait_s = ttl_s  # it ends by itself
+                wait_s = self._settings.lease_s  # it ends by itself
             try:
-                self._lease = self._saver.lease(self._thread_id, ttl_s=ttl_s, wait_s=wait_s)
+                self._lease = self._saver.lease(self._thread_id, wait_s=wait_s, **self._terms())
             except Conflict:
                 return
             self._fenced = run
@@ -276,6 +293,8 @@ class Call:
             target=target,
             item_key=self._settings.item,
             saved=saved,
+            ledger=self._settings.ledger,
+            effects=self._settings.effects,
         )
 
     async def _head(self) -> tuple[str, int] | None:

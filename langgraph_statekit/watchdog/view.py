@@ -103,7 +103,7 @@ class View:
         marks: What each check that has a `mark` follows, newest last, by check.
         item: What the run is at, as text.
         beat_s: When the run last showed life: a step, a task that ended, a heartbeat.
-        moved_s: When it last got on: an item of a heartbeat that differs from the one before counts.
+        moved_s: When it last got on: a step of a subgraph, or an item of a heartbeat that differs from the one before.
         requests: Requests to chat models, counted where a `Budget` limits them.
         tokens: Tokens of them.
         note: The last note of a heartbeat.

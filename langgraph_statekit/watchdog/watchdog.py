@@ -7,15 +7,16 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
-from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.effects import EffectLedger
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import FailureRate
 from langgraph_statekit.watchdog.checks import Budget, ItemDeadline, SaveFailureRate
@@ -23,6 +24,7 @@ from langgraph_statekit.watchdog.concerns import concerns, sync_nodes
 from langgraph_statekit.watchdog.errors import WatchdogWarning
 from langgraph_statekit.watchdog.parts import Parts
 from langgraph_statekit.watchdog.policy import Policy, Rollback
+from langgraph_statekit.watchdog.recovery import OnRollback
 from langgraph_statekit.watchdog.rollback import saver_of
 from langgraph_statekit.watchdog.supervise import Call, Request, Settings
 from langgraph_statekit.watchdog.view import Check
@@ -50,6 +52,11 @@ class Watchdog:
         isolation: `"task"`: nodes run in this process, as without a watchdog; what hangs in sync or blocking code is
             noticed and fenced off, but cannot be ended. `"process"`: each attempt runs in a new process.
         item: Tells the item of a state, by which attempts are counted; None: the key of the first `ItemDeadline`.
+        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; empty: none.
+        ledger: Has the effects that the nodes make; with `isolation="process"` one on the store of this process.
+        effects: What becomes of effects behind the checkpoint that a thread is rolled back to, see
+            `EffectLedger.on_rollback`: `"keep"`, `"compensate"`, or `"ask"`, which ends the call with `GaveUp` if there
+            are any.
         grace_s: Seconds that a run gets to end its step.
         stop_s: Seconds that a cancelled run gets to end.
         lease_s: Seconds after which another worker may take the thread over if this process dies.
@@ -69,6 +76,9 @@ class Watchdog:
         every_s: float = 0.5,
         isolation: Literal["task", "process"] = "task",
         item: Callable[[Any], Any] | None = None,
+        name: str = "",
+        ledger: EffectLedger | None = None,
+        effects: OnRollback = "keep",
         grace_s: float = 5.0,
         stop_s: float = 5.0,
         lease_s: float = 30.0,
@@ -81,6 +91,9 @@ class Watchdog:
             raise Misuse(f"isolation is 'task' or 'process', not {isolation!r}")
         if not isinstance(checks, Sequence) or not all(map(callable, checks)):
             raise Misuse(f"checks must be a sequence of functions of a View, not {checks!r}")
+        require_texts(name=name)
+        if effects not in get_args(OnRollback) or (effects != "keep" and ledger is None):
+            raise Misuse(f"effects is 'keep', or with a ledger 'compensate' or 'ask', not {effects!r}")
         policy = Rollback() if policy is None else policy
         if not callable(policy):
             raise Misuse(f"a policy is a Rollback, or a function of a finding and the attempt, not {policy!r}")
@@ -92,7 +105,7 @@ class Watchdog:
         rates = [hook for hook in saver.hooks if isinstance(hook, FailureRate)]
         if not rates and any(isinstance(check, SaveFailureRate) for check in checks):
             raise Misuse("SaveFailureRate needs a saver that counts: open it with hooks=[FailureRate()]")
-        for concern in concerns(graph, isolation):
+        for concern in concerns(graph, isolation, ledger is not None):
             warnings.warn(concern, WatchdogWarning, stacklevel=2)
         keys = (check.key for check in checks if isinstance(check, ItemDeadline))
         self.graph: Graph = graph
@@ -110,9 +123,12 @@ class Watchdog:
                 wait_s=wait_s,
                 clock=clock,
                 failing=(lambda: max(rate.rate for rate in rates)) if rates else lambda: 0.0,
+                name=name,
                 factory=factory,
                 counts=any(isinstance(check, Budget) and check.counts for check in checks),
                 unstoppable=sync_nodes(graph),
+                ledger=ledger,
+                effects=effects,
             ),
         )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Final, Protocol
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Watched(Protocol):
@@ -15,7 +18,7 @@ class Watched(Protocol):
     every_s: float
 
     def look(self) -> None:
-        """Look; called by the one thread, so it must be quick and must not raise."""
+        """Look; called by the one thread, so it must be quick."""
 
 
 class Watcher:
@@ -61,7 +64,10 @@ class Watcher:
                 for run in due:
                     self._due[run] = now_s + run.every_s
             for run in due:
-                run.look()
+                try:
+                    run.look()
+                except Exception:  # the others must be looked at all the same
+                    _LOG.exception("a look at a supervised run failed")
 
 
 WATCHER: Final = Watcher()
