@@ -37,9 +37,18 @@ from pricing import (
 )
 from shop import Crawl, InputError, Item, Page, PriceTable, crawl_page, read_catalogue
 
-from langgraph_statekit import Conflict, EffectLedger, Fenced, Lease, StatekitError, StatekitSaver, guard, open_saver
+from langgraph_statekit import (
+    Conflict,
+    EffectLedger,
+    Fenced,
+    Lease,
+    StatekitError,
+    StatekitSaver,
+    Supervisor,
+    guard,
+    open_saver,
+)
 from langgraph_statekit.events import Supervised
-from langgraph_statekit.watchdog.supervisor import Supervisor
 
 CATALOGUE = Path(__file__).with_name("price_monitor") / "catalogue.csv"
 GRAPH = "price_monitor"

@@ -12,8 +12,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import RetryPolicy
 from shop import BadPage, Crawl, InputError, Item, PriceTable, RepeatedKey, crawl_page, money, read_price
 
-from langgraph_statekit import EffectLedger
-from langgraph_statekit.watchdog.beat import heartbeat
+from langgraph_statekit import EffectLedger, heartbeat
 
 BATCH = 50
 STEPS_PER_ITEM = 3
