@@ -5,6 +5,8 @@ StatekitError
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
 ├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
+├── CannotStop                       code of a node still runs; end the process
+├── GaveUp                           the watchdog's attempts are used up; look at it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -46,6 +48,17 @@ class EffectUnknown(StatekitError):
 
     Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
     """
+
+
+class CannotStop(StatekitError):
+    """A node hangs and cannot be ended from inside its process; it can write nothing more to its thread.
+
+    End the process, and run such nodes with `isolation="process"`. The thread can be resumed by another one.
+    """
+
+
+class GaveUp(StatekitError):
+    """The watchdog found something wrong, and its policy says not to try again; the thread stays as it is."""
 
 
 class TopologyDrift(StatekitError):

@@ -14,10 +14,13 @@ from langgraph_statekit.events import (
     Event,
     Failed,
     Finished,
+    Found,
+    GivenUp,
     LeaseLost,
     Loaded,
     Pruned,
     Retried,
+    RolledBack,
     Saved,
 )
 
@@ -62,6 +65,9 @@ class OpenTelemetryHook:
             Conflicted: meter.create_counter("statekit.conflicts", "{conflict}", "Threads that changed meanwhile"),
             LeaseLost: meter.create_counter("statekit.lease_losses", "{lease}", "Operations of a former holder"),
             Pruned: meter.create_counter("statekit.prunes", "{operation}", "Removals done"),
+            Found: meter.create_counter("statekit.findings", "{finding}", "What checks found wrong with runs"),
+            RolledBack: meter.create_counter("statekit.rollbacks", "{rollback}", "Threads rolled back"),
+            GivenUp: meter.create_counter("statekit.given_up", "{thread}", "Threads and items not tried again"),
         }
 
     def __call__(self, event: Event, /) -> None:

@@ -15,10 +15,13 @@ from langgraph_statekit.events import (
     Event,
     Failed,
     Finished,
+    Found,
+    GivenUp,
     LeaseLost,
     Loaded,
     Pruned,
     Retried,
+    RolledBack,
     Saved,
 )
 
@@ -54,6 +57,9 @@ class _Metrics:
             Conflicted: Counter("statekit_conflicts", "Threads that changed meanwhile", labels, registry=registry),
             LeaseLost: Counter("statekit_lease_losses", "Operations of a former holder", labels, registry=registry),
             Pruned: Counter("statekit_prunes", "Removals done", labels, registry=registry),
+            Found: Counter("statekit_findings", "What checks found wrong with runs", labels, registry=registry),
+            RolledBack: Counter("statekit_rollbacks", "Threads rolled back", labels, registry=registry),
+            GivenUp: Counter("statekit_given_up", "Threads and items not tried again", labels, registry=registry),
         }
 
 
