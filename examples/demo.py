@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,10 +26,15 @@ from shop import Item, read_catalogue
 
 from langgraph_statekit import open_saver
 
-KILLS = 2
+KILLS = 1
 THREAD = "demo"
+FIRST_CHANGE = 3
+"""An item whose price is changed."""
 SHOWN = 8
 LEASE_S = 1.5
+SLOW_S = 0.03
+"""Pause before each item where a process is to be stopped before it is through."""
+TOO_LONG_S = 200.0
 STUCK_S = 2.0
 
 
@@ -67,8 +73,6 @@ class Story:
         for process in self.processes:
             process.kill()
             process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
 
 
 def until(process: subprocess.Popen[str], item: int, *said: str) -> list[str]:
@@ -102,6 +106,8 @@ def tell(story: Story, count: int) -> None:
     """Let it all happen, over a catalogue of so many items."""
     kills = sorted(random.SystemRandom().sample(range(5, count // 4), KILLS))
     hang, upgrade, stop = count * 5 // 16, count // 2, count * 3 // 4
+    worker = story.start("--release", 1, "--die-at", FIRST_CHANGE)
+    show(f"A worker changes the price of item {FIRST_CHANGE}", worker.communicate()[0].splitlines(), "SIGKILL")
     for item in kills:
         worker = story.start("--release", 1)
         lines = until(worker, item)
@@ -111,15 +117,14 @@ def tell(story: Story, count: int) -> None:
     hung = story.start("--release", 1, "--hang-at", hang)
     lines = until(hung, count, "does not answer")
     show(f"Another goes on, and the page of item {hang} does not answer", lines)
-    first = story.start("--watch", "--release", 1)
+    first = story.start("--watch", "--release", 1, "--delay-s", SLOW_S)
     lines = until(first, upgrade)
-    Path(f"{story.prices}.answers").touch()
-    show(f"A supervisor ({STUCK_S:g} s without progress are a hang) takes the thread over", lines)
-    show("Now the page answers, and the worker that hung wants to go on", hung.communicate()[0].splitlines())
     first.terminate()
-    rest = first.communicate()[0].splitlines()
-    show("The code is upgraded: release 1 is asked to stop", rest)
-    second = story.start("--watch", "--release", 2)
+    show(f"A supervisor ({STUCK_S:g} s without progress are a hang) takes the thread over", lines)
+    show("The code is upgraded: release 1 is asked to stop", first.communicate()[0].splitlines())
+    Path(f"{story.prices}.answers").touch()
+    show("Now the page answers, and the worker that hung wants to go on", hung.communicate()[0].splitlines())
+    second = story.start("--watch", "--release", 2, "--delay-s", SLOW_S)
     lines = until(second, stop)
     second.send_signal(signal.SIGSTOP)
     show("Release 2 goes on, in which a node has another name", lines, "SIGSTOP")
@@ -192,8 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("PYTHONUNBUFFERED", "1")
         story = Story(store, folder, options.provider, catalogue)
         print(f"{len(items)} items, in batches of {BATCH}; a {options.provider} price system.\n", flush=True)
+        timer = threading.Timer(TOO_LONG_S, story.close)  # whoever waits for what a process says goes on then
+        timer.start()
         with closing(story):
             tell(story, len(items))
+        timer.cancel()
         history = states_of(store)
         show_history(history, items)
         wrong = verify([state for _, _, state in history], items, story.prices)

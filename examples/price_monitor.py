@@ -37,9 +37,18 @@ from pricing import (
 )
 from shop import Crawl, InputError, Item, Page, PriceTable, crawl_page, read_catalogue
 
-from langgraph_statekit import Conflict, EffectLedger, Fenced, Lease, StatekitError, StatekitSaver, guard, open_saver
+from langgraph_statekit import (
+    Conflict,
+    EffectLedger,
+    Fenced,
+    Lease,
+    StatekitError,
+    StatekitSaver,
+    Supervisor,
+    guard,
+    open_saver,
+)
 from langgraph_statekit.events import Supervised
-from langgraph_statekit.watchdog.supervisor import Supervisor
 
 CATALOGUE = Path(__file__).with_name("price_monitor") / "catalogue.csv"
 GRAPH = "price_monitor"
@@ -95,7 +104,15 @@ def compiled(
     """Return the graph of a release; one that waits for the node of an older release is given the new name."""
     ledger = EffectLedger(saver)
     crawler = crawl_page if options.hang_at is None else hanging(items[options.hang_at - 1], options.prices)
-    builder = build_graph(items, prices, ledger, crawler=crawler, release=options.release, **more)
+    dying = None if options.die_at is None else items[options.die_at - 1].sku
+
+    def made(sku: str) -> None:
+        if sku == dying:
+            print(f"{sku}: the price is changed, and the process dies before it is noted", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    more |= {"crawler": crawler, "made": made, "release": options.release}
+    builder = build_graph(items, prices, ledger, **more)
     graph = guard(
         builder.compile(checkpointer=saver),
         rename_nodes={name: RELEASES[options.release] for old, name in RELEASES.items() if old < options.release},
@@ -267,6 +284,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     newest = max(RELEASES)
     parser.add_argument("--release", default=newest, type=int, choices=sorted(RELEASES), help="release of this code")
     parser.add_argument("--hang-at", type=int, metavar="ITEM", help="an item whose page does not answer, for the demo")
+    parser.add_argument("--die-at", type=int, metavar="ITEM", help="an item after whose change to die, for the demo")
     return parser.parse_args(arguments)
 
 

@@ -12,8 +12,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import RetryPolicy
 from shop import BadPage, Crawl, InputError, Item, PriceTable, RepeatedKey, crawl_page, money, read_price
 
-from langgraph_statekit import EffectLedger
-from langgraph_statekit.watchdog.beat import heartbeat
+from langgraph_statekit import EffectLedger, heartbeat
 
 BATCH = 50
 STEPS_PER_ITEM = 3
@@ -73,8 +72,11 @@ def new_price(old: int, cost: int, competitor: int) -> int:
 class Change:
     """One change of a price, made at most once: how it went, and what the provider was asked for."""
 
-    def __init__(self, prices: PriceTable, key: str, item: Item, old: int, new: int) -> None:
+    def __init__(
+        self, prices: PriceTable, key: str, item: Item, old: int, new: int, made: Callable[[str], object]
+    ) -> None:
         self._prices, self._key, self._item, self._old, self._new = prices, key, item, old, new
+        self._made = made
         self.acted = self.refused = self.asked = False
 
     def make(self) -> list[int]:
@@ -85,6 +87,7 @@ class Change:
             try:
                 self._prices.change(self._key, self._item.sku, self._old, self._new)
                 self.acted, made = True, (self._old, self._new)
+                self._made(self._item.sku)
             except RepeatedKey:
                 self.refused, made = True, self._prices.find(self._key)
         assert made is not None
@@ -105,6 +108,7 @@ def build_graph(
     crawler: Crawl = crawl_page,
     pause: Callable[[], object] = lambda: None,
     working: Callable[[str], object] = lambda sku: heartbeat(item=sku),
+    made: Callable[[str], object] = lambda sku: None,
     release: int = max(RELEASES),
 ) -> StateGraph[State, None, State, State]:
     """Return the loop over the items, ready to compile with a checkpointer.
@@ -116,6 +120,7 @@ def build_graph(
         crawler: Fetches a competitor's page.
         pause: Called before each item.
         working: Told of the item that is worked on.
+        made: Told of the item whose price was changed, before anybody else knows of it.
         release: Which release of this code it is to be.
     """
     change = RELEASES[release]
@@ -156,7 +161,7 @@ def build_graph(
         item, old, new = items[state["position"]], state["old_price"], state["new_price"]
         assert new is not None
         key = key_of(get_config()["configurable"]["thread_id"], item.sku)
-        one = Change(prices, key, item, old, new)
+        one = Change(prices, key, item, old, new, made)
         unknown: Mapping[str, Any] = {"on_unknown": "retry"} if prices.strict else {"verify": one.verify}
         before, after = ledger.run(key, one.make, request=item.sku, **unknown)
         report(state, f"changed   {money(before)} -> {money(after)}{'' if one.acted else '  (was done before)'}")

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.watchdog.node import error_handler, rollback_node, watchdog_node
     from langgraph_statekit.watchdog.policy import Backoff, DeadLetter, Fail, Interrupt, Label, Retry, Rollback, Skip
     from langgraph_statekit.watchdog.rollback import Edit, Rolled, arollback, rollback
+    from langgraph_statekit.watchdog.supervisor import Supervisor
     from langgraph_statekit.watchdog.view import Finding, Step, View
     from langgraph_statekit.watchdog.watchdog import Watchdog
 
@@ -92,6 +93,7 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Supervisor": "watchdog.supervisor",
     "ThreadId": "thread_ids",
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
@@ -197,6 +199,7 @@ __all__ = [
     "StatekitSaver",
     "StatekitSerializer",
     "Step",
+    "Supervisor",
     "ThreadId",
     "TopologyDrift",
     "Unavailable",

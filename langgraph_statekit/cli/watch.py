@@ -12,10 +12,12 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from typing import Any, Final
 
+from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.cli.migrate import load
-from langgraph_statekit.cli.stores import opened
+from langgraph_statekit.cli.status import FAILED, UNFINISHED
+from langgraph_statekit.cli.stores import opened, read_thread
 from langgraph_statekit.cli.terminal import age, emit, printable, table
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Supervised
@@ -52,7 +54,7 @@ def watch(given: Namespace) -> int:
             alert=lambda event: None,
         )
         if given.list:
-            _list(supervisor, given.json)
+            _list(saver, supervisor, given.json)
             return 0
         if not graphs:
             raise Misuse("name the graphs to resume: --graph NAME=MODULE:FUNCTION; --list only shows the leases")
@@ -114,9 +116,10 @@ def _show(event: Supervised, as_json: bool) -> None:
     print(line, file=sys.__stdout__, flush=True)
 
 
-def _list(supervisor: Supervisor, as_json: bool) -> None:
+def _list(saver: StatekitSaver, supervisor: Supervisor, as_json: bool) -> None:
     found = list(supervisor.leases())
-    unknown = list(supervisor.unknown())
+    others = ((thread, read_thread(saver, to_text(thread))) for thread in supervisor.unknown())
+    unknown = [thread for thread, read in others if read is not None and read.status.name in (UNFINISHED, FAILED)]
     head = ("THREAD", "LEASE", "GRAPH", "OWNER", "ITEM", "LAST PROGRESS")
     rows = [(each.thread_id, _state(each), each.graph, each.owner, each.item or "", age(each.idle_s)) for each in found]
     rows += [(thread, "none", "", "", "", "") for thread in unknown]

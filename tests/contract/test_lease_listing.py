@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Conflict
+from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.claims import DRAIN, About, Claim, Held, LeaseQuery
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.processes import GONE, RUNNING, Process
@@ -193,3 +195,50 @@ def test_a_lease_whose_process_of_this_host_has_ended_is_free_at_once(real: Stat
     assert other is not None
     with pytest.raises(Conflict):
         real.lease("t")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_store_decides_claims_as_the_reference_does(real: StatekitSaver, seed: int) -> None:
+    pick = random.Random(seed)
+    reference = MemoryBackend()
+    tokens: dict[str, list[tuple[int, int]]] = {}
+    for _ in range(60):
+        thread, holder = pick.choice("ab"), pick.choice("xyz")
+        known = pick.choice([*tokens.get(thread, []), (1, 1)])
+        kind = pick.choice(["acquire", "acquire", "steal", "instead", "steal instead", "renew", "release", "control"])
+        fields: dict[str, Any] = {"holder": holder, "owner": holder.upper(), "about": pick.choice(["", "é"])}
+        fields |= {"ttl_us": pick.choice([1000, 10**9]) if kind in ("acquire", "steal") else 10**9}
+        fields |= {"steal": "steal" in kind, "idle_us": pick.choice([0, 10**6])}
+        pairs = [dict(fields), dict(fields)]
+        for side, each in enumerate(pairs):
+            if "instead" in kind:
+                each["instead"] = known[side]
+            elif kind in ("renew", "release", "control"):
+                each["token"] = known[side]
+            if kind == "release":
+                each["ttl_us"] = 0
+            if kind == "control":
+                each["control"] = pick.choice(["", DRAIN]) if side == 0 else pairs[0]["control"]
+        found = claim(real, thread, **pairs[0])
+        (want,) = reference.claim([Claim(thread=thread, **pairs[1])])
+        wait_until(lambda found=found, want=want: _over(real, thread, want), kind)
+        assert (found is None) == (want is None), (kind, pairs)
+        if found is not None and want is not None:
+            assert _shape(found) == _shape(want), (kind, pairs)
+            pair = found.token, want.token
+            assert all((pair[0] == one[0]) == (pair[1] == one[1]) for one in tokens.get(thread, [])), (kind, pairs)
+            tokens.setdefault(thread, []).append(pair)
+    assert {thread for thread, _ in real.backend.leases(LeaseQuery()).leases} == {
+        thread for thread, _ in reference.leases(LeaseQuery()).leases
+    }
+
+
+def _shape(held: Held) -> tuple[Any, ...]:
+    return held.holder, held.owner, held.about, held.control, held.until_us == 0, held.until_us == held.beat_us
+
+
+def _over(real: StatekitSaver, thread: str, want: Held | None) -> bool:
+    """Whether a lease that lasts next to nothing is over on both sides."""
+    if want is None or want.until_us == 0 or want.until_us - want.beat_us > 1000:
+        return True
+    return thread in {name for name, _ in real.backend.leases(LeaseQuery(True)).leases}

@@ -126,7 +126,7 @@ class Heads:
             if granted is None:
                 return None
             before = head.lease
-            if before is None or before.holder != granted.holder:
+            if before is None or before.holder != granted.holder or before.until_us == 0:
                 self._marks.put(claim.thread, granted.holder)
             new = replace(head if head.epoch else empty_head(), lease=granted)
             return self._reader.lived_on(new) if new.until_us is not None and self._reader.alive(new) else new
