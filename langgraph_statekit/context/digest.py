@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.messages import BaseMessage, ToolCall, ToolMessage
 
 from langgraph_statekit.context.numbers import readable
 from langgraph_statekit.context.plain_text import plain_text
@@ -19,7 +19,9 @@ DIGEST_CHARS: Final = 240
 _ARGUMENT_CHARS: Final = 60
 _ITEMS_LOOKED_AT: Final = 50
 _ITEM_CHARS: Final = 60
-_FIRST: Final = re.compile(r"(?:^|_)(?:id|ids|number|code|key|name|title|status|state|error|message|result|answer)$|编号|名")
+_FIRST: Final = re.compile(
+    r"(?:^|_)(?:id|ids|number|code|key|name|title|status|state|error|message|result|answer)$|编号|名"
+)
 _SECOND: Final = re.compile(
     r"total|price|amount|cost|balance|fee|date|time|email|count(?!ry)|due|temp|condition|cabin|class|from|origin|to|destination"
     r"|type|url|path|价|额|日期|时间|状态|温"
@@ -145,7 +147,7 @@ def _fields(value: Mapping[str, Any], *, numbers: bool, chinese: bool) -> Iterat
             yield key, _items(item, _ITEM_CHARS * 2)
         else:
             shown = _scalar(key, item, numbers=numbers, chinese=chinese)
-            yield key, f"{shown} {value[unit_key]}" if key == number_key else shown
+            yield key, f"{shown} {value[unit_key]}" if unit_key and key == number_key else shown
 
 
 def _items(items: Sequence[Any], max_chars: int) -> str:
@@ -193,7 +195,9 @@ def _fitting(ranked: Sequence[tuple[int, str]], max_chars: int) -> str:
             left -= len(text) + 2
             chosen.append(index)
     rest = len(ranked) - len(chosen)
-    return ", ".join(ranked[index][1] for index in sorted(chosen)) + (f", and {rest} more" if chosen else f"{rest} fields")
+    return ", ".join(ranked[index][1] for index in sorted(chosen)) + (
+        f", and {rest} more" if chosen else f"{rest} fields"
+    )
 
 
 def _rank(key: str) -> int:
@@ -201,7 +205,10 @@ def _rank(key: str) -> int:
 
 
 def _is_id(key: str) -> bool:
-    return re.search(r"(?:^|_)(?:id|ids|number|code|key|phone|zip|account|iban|ref|sku|no)$|编号|号码", key.lower()) is not None
+    return (
+        re.search(r"(?:^|_)(?:id|ids|number|code|key|phone|zip|account|iban|ref|sku|no)$|编号|号码", key.lower())
+        is not None
+    )
 
 
 def _is_number(value: Any) -> bool:

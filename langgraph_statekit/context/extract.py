@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_statekit.context.digest import Call, calls_of, digest
-from langgraph_statekit.context.plain_text import plain_text
+from langgraph_statekit.context.pins import find_pins
+from langgraph_statekit.context.plain_text import EDGES, plain_text, sentences
 from langgraph_statekit.context.words import COMMON, STOP_CHARACTERS
 from langgraph_statekit.errors import Misuse
 
+__all__ = ["extract", "find_pins"]
+
 JOINT: Final = "; "
-_SENTENCE: Final = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+|(?<=[。！？])\s*")
-_MARK: Final = re.compile(r"^[\s>]*(?:[#*•-]+|\d+[.)])\s+")
 _PART: Final = re.compile(
     r"\s*(?:[;；，、|—–…]|\s-\s|,(?!\s?\d)|\.{3})[\s,]*"
     r"|\s+(?=(?:and|but|because|so|since|while|although|though|which|who|where|when|especially|plus)\s)"
@@ -28,14 +29,15 @@ _BOUND: Final = re.compile(
     re.IGNORECASE,
 )
 """What binds the parts of a sentence: one part alone could say the opposite of the whole."""
-_WORD: Final = re.compile(r"[$€£¥￥]?\d[\d.,:/%°-]*[^\W_]*%?|[\u3400-\u9fff]+|[^\W\d_](?:[^\W_]|(?<=\w)[.'’@/_-](?=\w))*")
+_WORD: Final = re.compile(
+    r"[$€£¥￥]?\d[\d.,:/%°-]*[^\W_]*%?|[\u3400-\u9fff]+|[^\W\d_](?:[^\W_]|(?<=\w)[.'’@/_-](?=\w))*"
+)
 _LEAD: Final = re.compile(
     r"^(?:(?:and|but|so|or|well|also|plus|then|anyway|honestly|actually|basically|which|ok|okay|oh|yes|yeah|hi|hey|hello"
     r"|thanks|the|an?)\s+)+(?=\w)",
     re.IGNORECASE,
 )
-_EDGES: Final = " \t.,;:!*_`。，；：！、"
-_NUMBER, _NAME, _WORTH, _AGAIN, _QUESTION, _PART_COST = 3.0, 2.5, 1.0, 0.1, 0.7, 8
+_NUMBER, _NAME, _WORTH, _QUESTION, _PART_COST = 3.0, 2.5, 1.0, 0.7, 8
 _SHORT, _SHORT_CHINESE = 11, 5
 _SAID_BY: Final = {"human": 1.0, "tool": 0.8}
 _BY_MODEL: Final = 0.6
@@ -43,7 +45,7 @@ _BY_MODEL: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of a sentence: its text, the words in it with what each may be worth, and how much its speaker counts."""
+    """One part of a sentence: its text, its words with what each may be worth, and how much its speaker counts."""
 
     text: str
     told: tuple[tuple[str, float], ...]
@@ -123,19 +125,11 @@ def _split(sentence: str) -> Iterator[str]:
     yield sentence[begin:]
 
 
-def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text."""
-    for line in text.splitlines():
-        for sentence in _SENTENCE.split(_MARK.sub("", line)):
-            if sentence.strip(_EDGES):
-                yield sentence.strip()
-
-
 def _trimmed(text: str) -> str:
-    text = text.replace("**", "").replace("`", "").strip(_EDGES)
+    text = text.replace("**", "").replace("`", "").strip(EDGES)
     if text.count("(") != text.count(")"):
         text = text.strip("()")
-    return _LEAD.sub("", text, count=1).strip(_EDGES) or text
+    return _LEAD.sub("", text, count=1).strip(EDGES) or text
 
 
 def _told(text: str, *, begins: bool = True) -> Iterator[tuple[str, float]]:
@@ -157,16 +151,13 @@ def _told(text: str, *, begins: bool = True) -> Iterator[tuple[str, float]]:
 
 
 def _worth(parts: Iterable[_Part]) -> dict[str, float]:
-    """Return what telling each word is worth: nothing for common ones, less for those that come again and again."""
-    times: dict[str, int] = {}
-    found: dict[str, list[float]] = {}
+    """Return what telling each word is worth: nothing for common ones."""
+    found: dict[str, float] = {}
+    small: set[str] = set()
     for part in parts:
         for word, worth in part.told:
-            times[word] = times.get(word, 0) + 1
+            if worth == _WORTH:
+                small.add(word)
             if worth == _NUMBER or not (word in COMMON or len(word) < 2 or (worth == _WORTH and word.endswith("ly"))):
-                found.setdefault(word, []).append(worth)
-    # A name is written as one wherever it is not the first word.
-    return {
-        word: (_WORTH if _WORTH in worths else max(*worths, _WORTH)) / (1 + _AGAIN * (times[word] - 1))
-        for word, worths in found.items()
-    }
+                found[word] = max(found.get(word, _WORTH), worth)
+    return {word: _WORTH if word in small else worth for word, worth in found.items()}  # names are never small

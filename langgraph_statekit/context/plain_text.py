@@ -1,14 +1,19 @@
-"""What a message says as plain text; what is no text leaves a mark."""
+"""What a message says as plain text, and its sentences; what is no text leaves a mark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.context.tokens import is_media, plain_json
 
+EDGES: Final = " \t.,;:!*_`。，；：！、"
+"""What a sentence may begin and end with and say the same."""
+_SENTENCE: Final = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+|(?<=[。！？])\s*")
+_MARK: Final = re.compile(r"^[\s>]*(?:[#*•-]+|\d+[.)])\s+")
 _UNSAID: Final = frozenset(
     {"thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call", "function_call", "tool_call_chunk"}
 )
@@ -32,6 +37,14 @@ def media_mark(block: Mapping[str, Any]) -> str:
         source = next((place[key] for place in named for key in ("filename", "title", "url") if place.get(key)), "")
     name = str(source)
     return f"[{kind}]" if not name or name.startswith("data:") else f"[{kind}: {name}]"
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text."""
+    for line in text.splitlines():
+        for sentence in _SENTENCE.split(_MARK.sub("", line)):
+            if sentence.strip(EDGES):
+                yield sentence.strip()
 
 
 def _block_text(block: Any) -> str:

@@ -36,10 +36,10 @@ COMMON: Final = frozenset(
     your yourself
     ain alright apparently currently despite depending following further generally given gonna hmm hopefully including
     lately let's likewise maybe meanwhile nice obviously okay otherwise possibly regarding regardless somewhat speaking
-    specifically ultimately unfortunately via wanna whatever whereas yep 谢谢 你好 您好 好的 请问 今天 现在 然后 知道 觉得
+    specifically ultimately unfortunately via wanna whatever whereas yep
+    谢谢 你好 您好 好的 请问 今天 现在 然后 知道 觉得
     """.split()  # noqa: SIM905
 )
 STOP_CHARACTERS: Final = re.compile(
     "[的了是我你您他她它们这那有在和也就都不会要吗呢啊吧很到说与及或个把被让给对从为以可能还请想用再又才么什怎样里上下去来过着得地所但而且如果因为所以没无未别]+"
 )
-
