@@ -50,6 +50,7 @@ LAYERS = [
     {"checkpoint.progress_bar", "checkpoint.sides"},
     {"checkpoint.copying", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
+    {"context"},
     {"topology", "migrating"},
     {"renaming"},
     {"compat"},

@@ -14,7 +14,7 @@ Unit: TypeAlias = Literal["turns", "messages", "tokens", "bytes", "fraction"]
 Size: TypeAlias = tuple[Unit, float]
 """A number and its unit: a turn begins with the user's message; a fraction is one of the model's window."""
 UNITS: Final[tuple[str, ...]] = get_args(Unit)
-VERBATIM_KINDS: Final = ("code", "diff", "legal", "quote")
+VERBATIM_KINDS: Final = ("code", "diff", "legal", "quote", "traceback")
 
 
 def size(value: Any, name: str) -> Size:
@@ -51,7 +51,9 @@ class ToolResultPolicy:
         keep: The newest results that stay whole.
         digest: `auto` shows older ones as one line (name, key arguments, key result); `off` leaves them whole.
         exclude_tools: Names of tools whose results stay whole.
-        verbatim_kinds: Kinds of text that stay whole: `code`, `diff`, `legal`, `quote`.
+        verbatim_kinds: Kinds of text that stay whole: `code`, `diff`, `legal`, `quote`, `traceback`. Not tracebacks by
+            default: their digest is the error.
+        offload_chars: A longer result of these kinds is shown as a mark such as `[DOC_SUMMARY:id]`; None for never.
         numbers: Shows large numbers in digests in readable form; never ids, nor amounts in arguments.
         media_tokens: What an image, a file or a sound counts.
     """
@@ -59,12 +61,15 @@ class ToolResultPolicy:
     keep: int = 3
     digest: Literal["auto", "off"] = "auto"
     exclude_tools: tuple[str, ...] = ()
-    verbatim_kinds: tuple[str, ...] = VERBATIM_KINDS
+    verbatim_kinds: tuple[str, ...] = VERBATIM_KINDS[:-1]
+    offload_chars: int | None = None
     numbers: bool = False
     media_tokens: int = 1_000
 
     def __post_init__(self) -> None:
         require_numbers(int, 0, keep=self.keep, media_tokens=self.media_tokens)
+        if self.offload_chars is not None:
+            require_numbers(int, 1, offload_chars=self.offload_chars)
         if self.digest not in ("auto", "off"):
             raise Misuse(f"digest must be 'auto' or 'off', not {self.digest!r}")
         for name in ("exclude_tools", "verbatim_kinds"):

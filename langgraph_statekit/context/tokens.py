@@ -33,7 +33,9 @@ _Key = Callable[[BaseMessage], int]
 class Counts(Protocol):
     """Any callable that takes messages and gives their tokens, such as LangChain's `count_tokens_approximately`."""
 
-    def __call__(self, messages: Sequence[BaseMessage], /) -> int: ...
+    def __call__(self, messages: Sequence[BaseMessage], /) -> int:
+        """Return the tokens of the messages together."""
+        ...
 
 
 def count_text(text: str) -> int:
@@ -131,10 +133,10 @@ def fingerprint(message: BaseMessage) -> int:
     """
     fields = message.__dict__
     content = fields["content"]
-    said = hash(content) if content.__class__ is str else _hash(content)
+    said = hash(content) if content.__class__ is str else hash_of(content)
     calls = fields.get("tool_calls")
     if calls:
-        said = hash((said, *[(call["name"], call["id"], _hash(call["args"])) for call in calls]))
+        said = hash((said, *[(call["name"], call["id"], hash_of(call["args"])) for call in calls]))
     return hash((message.__class__, said, fields.get("name"), fields.get("tool_call_id")))
 
 
@@ -181,15 +183,16 @@ def _block_tokens(block: Any, media_tokens: int) -> int:
     return count_text(plain_json(block))
 
 
-def _hash(value: Any) -> int:
+def hash_of(value: Any) -> int:
+    """Return a number that tells JSON values apart, within a process."""
     kind = value.__class__
     if kind is str:
         return hash(value)
     if kind is dict or isinstance(value, Mapping):
         flat = all(item.__class__ is str for item in value.values())
-        return hash((dict, *value, *(value.values() if flat else map(_hash, value.values()))))
+        return hash((dict, *value, *(value.values() if flat else map(hash_of, value.values()))))
     if kind is list or isinstance(value, (list, tuple)):
-        return hash((list, *map(_hash, value)))
+        return hash((list, *map(hash_of, value)))
     try:
         return hash((kind, value))
     except TypeError:
