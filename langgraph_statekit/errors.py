@@ -5,6 +5,7 @@ StatekitError
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
 ├── SummaryFailed                    the summarizer gave no summary, and the policy asks for this error; nothing is lost
+├── BudgetExceeded                   the thread has used up its tokens, requests or time; raise the limit or stop
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -45,6 +46,10 @@ class SummaryFailed(StatekitError):
     """The summarizer failed or gave no summary, and the policy says `on_error="raise"`; the history is whole."""
 
     retryable = True
+
+
+class BudgetExceeded(StatekitError):
+    """A thread has used up its tokens, requests or time, so no model was called; raise the limit to go on."""
 
 
 class TopologyDrift(StatekitError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -18,7 +19,11 @@ from langgraph_statekit.errors import Misuse
 
 Ask: TypeAlias = Callable[[str], Awaitable[Any]]
 """Takes a prompt and gives a model's answer."""
-CONFIG: Final[RunnableConfig] = {"tags": ["nostream"], "metadata": {"lc_source": "summarization"}, "run_name": "summarize"}
+CONFIG: Final[RunnableConfig] = {
+    "tags": ["nostream"],
+    "metadata": {"lc_source": "summarization"},
+    "run_name": "summarize",
+}
 """With this LangGraph streams no token of it to the user."""
 PROMPT: Final = """\
 Summarize the conversation between the tags for an assistant that will carry it on without seeing it.
@@ -46,9 +51,11 @@ _BEFORE: Final = "What was summarized before, for reference; {use}:\n<earlier>\n
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:conversation|summaries|text|earlier)\s*>)", re.IGNORECASE)
 _THOUGHT: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _CANNED: Final = re.compile(
-    r"(?:i['’]?m sorry|i am sorry|sorry,|i apologi[sz]e|as an ai|i can(?:['’]t|not) (?:help|assist|summari[sz]e|provide|comply)"
+    r"(?:i['’]?m sorry|i am sorry|sorry,|i apologi[sz]e|as an ai"
+    r"|i can(?:['’]t|not) (?:help|assist|summari[sz]e|provide|comply)"
     r"|i(?:['’]m| am) (?:unable|not able) to|(?:the )?previous conversation was too long"
-    r"|(?:there is |there['’]s )?no (?:conversation|content|text|summary)(?: history)?(?: was| to| is| provided| available)"
+    r"|(?:there is |there['’]s )?no (?:conversation|content|text|summary)"
+    r"(?: history)?(?: was| to| is| provided| available)"
     r"|(?:please|you (?:have|did)n['’]t) provide|error (?:generating|code|\d)|(?:internal server|rate limit|api) error"
     r"|here(?: is|['’]s) (?:the |a )?summary[^:\n]{0,40}:?\s*\Z|summary:?\s*\Z|n/?a\.?\s*\Z|none\.?\s*\Z"
     r"|(?:很)?抱歉|对不起|作为(?:一个|一名)?\s?(?:AI|人工智能)|我(?:无法|不能)(?:总结|提供|协助|满足)|(?:没有|无)(?:可总结的)?(?:内容|对话))",
@@ -126,7 +133,7 @@ def asks(summarizer: Any, *, sync: bool) -> Ask | None:
 def _runnable(summarizer: Any) -> Runnable[Any, Any]:
     if isinstance(summarizer, str):
         try:
-            from langchain.chat_models import init_chat_model
+            init_chat_model = import_module("langchain.chat_models").init_chat_model
         except ModuleNotFoundError as error:
             raise Misuse("a model's name needs LangChain: pip install langchain, or pass the model itself") from error
         made: Runnable[Any, Any] = init_chat_model(summarizer)
@@ -176,7 +183,9 @@ async def summarize(job: Job, ask: Ask, *, attempts: int, max_input_tokens: int)
         texts.append(answer.text)
     if len(texts) == 1:
         return Answer(text=texts[0], attempts=calls)
-    joined = Job(text="\n".join(texts), source=[HumanMessage(text) for text in texts], condenses=True, max_chars=job.max_chars)
+    joined = Job(
+        text="\n".join(texts), source=[HumanMessage(text) for text in texts], condenses=True, max_chars=job.max_chars
+    )
     whole = await summarize(joined, ask, attempts=attempts, max_input_tokens=max_input_tokens)
     return Answer(text=whole.text, attempts=calls + whole.attempts, problem=whole.problem, error=whole.error)
 

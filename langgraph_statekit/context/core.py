@@ -14,29 +14,27 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.context.asking import Answer, Ask, Job, asks, summarize, transcript
 from langgraph_statekit.context.compress import compress
+from langgraph_statekit.context.draft import Draft, digested, prompt_of, settled
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.fitting import Omission, fitted
 from langgraph_statekit.context.pins import find_pins
 from langgraph_statekit.context.plan import cut, in_tokens, reason, require_window, squeezed
 from langgraph_statekit.context.policy import ContextPolicy, Size
-from langgraph_statekit.context.repair import repair, user_first
 from langgraph_statekit.context.summaries import (
     SessionSummary,
     condensable,
     condensed,
     loaded,
     locate,
-    message_of,
     roots,
     with_leaf,
 )
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import head, key_of, live_question, turns
+from langgraph_statekit.context.window import head, turns
 from langgraph_statekit.errors import SummaryFailed
 
 COUNTER: Final = TokenCounter()
 _MOST_STEPS: Final = 1_000
-_THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +87,6 @@ class Context:
     omissions: tuple[Omission, ...] = ()
     start: int = 0
     over_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A history, where its unsummarized part begins, and the summary of what is before."""
-
-    messages: Sequence[BaseMessage]
-    start: int
-    summary: SessionSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +162,9 @@ async def _build(
     require_window(policy, window)
     rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
-    draft = _Draft(messages, *(locate(messages, given) if located else (head(messages), given)))
-    draft, compactions = await _compacted(_digested(draft, rules), rules)
-    prompt, omissions = _prompt(draft, policy), ()
+    draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)))
+    draft, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+    prompt, omissions = prompt_of(draft, policy), list[Omission]()
     if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
     over = 0 if rules.limit is None else max(0, rules.counter(prompt) + extra_tokens - rules.limit)
@@ -190,11 +179,11 @@ async def _build(
     )
 
 
-async def _compacted(draft: _Draft, rules: _Rules) -> tuple[_Draft, list[Compaction]]:
+async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compaction]]:
     """Compact until no trigger holds, the target is reached, or nothing more may go."""
     policy, done = rules.policy, list[Compaction]()
     for _ in range(_MOST_STEPS):
-        prompt = _prompt(draft, policy)
+        prompt = prompt_of(draft, policy)
         due = reason(
             draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
         )
@@ -206,9 +195,9 @@ async def _compacted(draft: _Draft, rules: _Rules) -> tuple[_Draft, list[Compact
             )
         if due is None and not over:
             break
-        settled = _settled(draft, policy)
-        if settled is not draft:
-            draft = settled
+        shorter = settled(draft, policy)
+        if shorter is not draft:
+            draft = shorter
             if due is None or due[0] != "turns":
                 continue  # that may have been enough
         end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
@@ -226,7 +215,7 @@ async def _compacted(draft: _Draft, rules: _Rules) -> tuple[_Draft, list[Compact
     return draft, done
 
 
-def _how(draft: _Draft, rules: _Rules, *, over: bool) -> str:
+def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:
     """Return how to make the next summary: `ask` a model, `extract` without one, or `wait`."""
     failures = draft.summary["failures"]
     if rules.ask is None:
@@ -240,8 +229,8 @@ def _how(draft: _Draft, rules: _Rules, *, over: bool) -> str:
 
 
 async def _covered(
-    draft: _Draft, end: int, rules: _Rules, how: str, why: str, *, over: bool
-) -> tuple[_Draft, list[Compaction]]:
+    draft: Draft, end: int, rules: _Rules, how: str, why: str, *, over: bool
+) -> tuple[Draft, list[Compaction]]:
     """Return the draft with one more summary, and what was done; the same draft but for the failure if it failed."""
     policy, summary, messages = rules.policy, draft.summary, draft.messages
     source = [message for message in messages[draft.start : end] if message.type != "system"]
@@ -274,7 +263,7 @@ async def _covered(
             "failures": {"count": count, "fresh": len(messages) - draft.start, "problem": answer.problem},
         }
         if policy.on_error == "keep" or not (over or count >= policy.max_failures):
-            return _Draft(messages, draft.start, summary), [record]
+            return Draft(messages, draft.start, summary), [record]
         text = _extracted(job, pins)
     elif how == "ask":
         summary = {**summary, "failures": None}
@@ -283,11 +272,11 @@ async def _covered(
         summary, messages, draft.start, end, text=text, by=by, tokens=tokens, pins=pins, absorbs=absorbs
     )
     made = [replace(record, node_id=summary["nodes"][-1]["id"], by=by, tokens_out=tokens[1])]
-    draft = _settled(_Draft(messages, end, summary), policy)
+    draft = settled(Draft(messages, end, summary), policy)
     return await _condensed(draft, rules, made)
 
 
-async def _condensed(draft: _Draft, rules: _Rules, made: list[Compaction]) -> tuple[_Draft, list[Compaction]]:
+async def _condensed(draft: Draft, rules: _Rules, made: list[Compaction]) -> tuple[Draft, list[Compaction]]:
     """Make summaries of summaries where there are too many; one that fails is left for the next time."""
     policy, summary = rules.policy, draft.summary
     how = "extract" if rules.ask is None or summary["failures"] is not None else "ask"
@@ -337,90 +326,3 @@ def _extracted(job: Job, pins: Sequence[str]) -> str:
 
 def _named(due: Size | None) -> str:
     return "limit" if due is None else f"{due[0]} {due[1]:g}"
-
-
-def _digested(draft: _Draft, rules: _Rules) -> _Draft:
-    """Shorten older tool results now if they weigh so much that the lost prompt cache is worth it."""
-    policy = rules.policy
-    if policy.tool_results.digest != "auto" or policy.digest_gain_tokens is None:
-        return draft
-    fresh = draft.messages[_first_unsettled(draft) : _before_last_block(draft)]
-    results = [message for message in fresh if message.type == "tool"]
-    older = results[: len(results) - policy.tool_results.keep] if policy.tool_results.keep else results
-    return _settled(draft, policy) if older and rules.counter(older) >= policy.digest_gain_tokens else draft
-
-
-def _settled(draft: _Draft, policy: ContextPolicy) -> _Draft:
-    """Return the draft with all but its last block settled: what is shortened up to there stays so, byte for byte."""
-    end = _before_last_block(draft)
-    if end <= draft.start:
-        return draft
-    last = key_of(draft.messages[end - 1])
-    return draft if last == draft.summary["settled"] else replace(draft, summary={**draft.summary, "settled": last})
-
-
-def _before_last_block(draft: _Draft) -> int:
-    """Return where the last block begins: the model has not read its results yet."""
-    at = len(draft.messages) - 1
-    while at > draft.start and draft.messages[at].type == "tool":
-        at -= 1
-    return at
-
-
-def _first_unsettled(draft: _Draft) -> int:
-    settled = draft.summary["settled"]
-    if settled is not None:
-        for at in range(len(draft.messages) - 1, draft.start - 1, -1):
-            if key_of(draft.messages[at]) == settled:
-                return at + 1
-    return draft.start
-
-
-def _prompt(draft: _Draft, policy: ContextPolicy) -> list[BaseMessage]:
-    """Return what a model would be sent."""
-    messages, start = draft.messages, draft.start
-    front = head(messages)
-    systems = list(messages[:front])
-    if start > front and any(node["systems"] for node in draft.summary["nodes"]):
-        systems += [message for message in messages[front:start] if message.type == "system"]
-    systems += [message for message in messages[max(start, front) :] if message.type == "system"]
-    tail = _tail(draft, policy)
-    shown = _summary_message(draft, policy)
-    return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
-
-
-def _tail(draft: _Draft, policy: ContextPolicy) -> list[BaseMessage]:
-    """Return the unsummarized messages as they are shown, with the live question at the front if it is summarized."""
-    messages, start = draft.messages, draft.start
-    tail = list(messages[start:])
-    settled = _first_unsettled(draft) - start
-    if settled > 0:
-        live = live_question(messages)
-        older = tail[:settled]
-        if policy.tool_results.digest == "auto":
-            older = compress(older, policy.tool_results)
-        answered = max(0, live.start - start)
-        tail[:settled] = [*map(_without_thoughts, older[:answered]), *older[answered:]]
-    if not any(message.type == "human" for message in tail):
-        live = live_question(messages)
-        tail = [*messages[live.start : min(live.stop, start)], *tail]
-    return tail
-
-
-def _summary_message(draft: _Draft, policy: ContextPolicy) -> HumanMessage | None:
-    """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
-    leaves = [node for node in draft.summary["nodes"] if node["covered"]]
-    if not leaves:
-        return None
-    live = live_question(draft.messages)
-    asked = {key_of(draft.messages[at]) for at in live if at < draft.start}
-    id = next((node[end] for node in leaves for end in ("first_id", "last_id") if node[end] not in asked), "summary")  # type: ignore[literal-required]
-    return message_of(draft.summary, policy, id)
-
-
-def _without_thoughts(message: BaseMessage) -> BaseMessage:
-    """Return an answered message without signed reasoning, which a provider refuses once what is before it changed."""
-    if message.type != "ai" or isinstance(message.content, str):
-        return message
-    kept = [block for block in message.content if not (isinstance(block, dict) and block.get("type") in _THOUGHTS)]
-    return message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})

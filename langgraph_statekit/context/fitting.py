@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import is_summary, key_of, live_question
+from langgraph_statekit.context.window import is_made, key_of, live_question
 
 LEAST_CHARS: Final = 120
 """What is shorter is not shortened."""
@@ -31,7 +31,9 @@ class Omission:
     tokens: int
 
 
-def fitted(prompt: Sequence[BaseMessage], limit: int, counter: TokenCounter) -> tuple[list[BaseMessage], list[Omission]]:
+def fitted(
+    prompt: Sequence[BaseMessage], limit: int, counter: TokenCounter
+) -> tuple[list[BaseMessage], list[Omission]]:
     """Return the prompt within the limit as far as shortening helps, and what was shortened.
 
     Tool results go first, oldest first, then other messages. System messages, summaries and the live question stay
@@ -58,7 +60,7 @@ def _candidates(prompt: Sequence[BaseMessage]) -> Iterator[int]:
     yield from (
         at
         for at, message in enumerate(prompt)
-        if message.type not in ("tool", "system") and at not in live and not is_summary(message)
+        if message.type not in ("tool", "system") and at not in live and not is_made(message)
     )
 
 

@@ -100,7 +100,8 @@ class ContextPolicy:
         window_tokens: The model's window; None asks the model's profile where there is a model.
         max_summary_chars: Characters of one summary at most.
         max_pin_chars: Characters of pinned statements at most, shown beside the summaries; 0 for none.
-        fanout: So many summaries of one depth become one of the next; 1 keeps one running summary.
+        fanout: Summaries of one depth that are shown; with one more the oldest become one of the next depth. 1 keeps
+            one running summary.
         max_depth: Depth at most; at this depth the oldest summaries are condensed again and again.
         tool_results: How old tool results are shortened.
         digest_gain_tokens: Shortens tool results before the next compaction once they weigh so much; each time the
@@ -120,7 +121,7 @@ class ContextPolicy:
     window_tokens: int | None = None
     max_summary_chars: int = 200
     max_pin_chars: int = 1_000
-    fanout: int = 4
+    fanout: int = 5
     max_depth: int = 3
     tool_results: ToolResultPolicy = field(default_factory=lambda: ToolResultPolicy(digest="off"))
     digest_gain_tokens: int | None = 2_000

@@ -11,7 +11,7 @@ from langchain_core.messages.tool import ToolCall
 
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import plain_json
-from langgraph_statekit.context.window import key_of, pairs
+from langgraph_statekit.context.window import key_of, open_call, pairs
 
 UNANSWERED: Final = "No result was recorded for this call."
 BEGINNING: Final = "(The conversation begins.)"
@@ -74,6 +74,30 @@ def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         else:
             out.append(_said(message))
     return out
+
+
+def loose(messages: Sequence[BaseMessage]) -> tuple[set[int], dict[int, AIMessage]]:
+    """Return results that do not follow their call, by position, and messages whose other calls have become text.
+
+    This is for a stored history, whose order cannot change. A call that is still open is left as it is.
+    """
+    results: set[int] = set()
+    changed: dict[int, AIMessage] = {}
+    opened = open_call(messages)
+    at = 0
+    while at < len(messages):
+        message, begin = messages[at], at
+        at += 1
+        while at < len(messages) and messages[at].type == "tool":
+            at += 1
+        run = range(begin if message.type == "tool" else begin + 1, at)
+        owners = pairs(messages[begin:at])
+        results.update(each for each in run if each - begin not in owners)
+        if isinstance(message, AIMessage) and begin != opened:
+            answered = {number for _, number in owners.values()}
+            if dropped := [number for number in range(len(message.tool_calls)) if number not in answered]:
+                changed[begin] = without_calls(message, dropped)
+    return results, changed
 
 
 def as_text(result: ToolMessage) -> AIMessage:
@@ -148,7 +172,9 @@ def _changed(
     else:
         blocks = [_block(block, renamed) for block in content]
         content = [block for block in blocks if block is not None] + [{"type": "text", "text": note} for note in notes]
-    extra = {key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")}
+    extra = {
+        key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")
+    }
     return message.model_copy(
         update={"content": content, "tool_calls": list(calls), "invalid_tool_calls": [], "additional_kwargs": extra}
     )

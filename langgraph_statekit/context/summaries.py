@@ -93,7 +93,7 @@ def loaded(value: Any) -> SessionSummary:
         raise Misuse(f"a session summary is a dict with nodes, as build_context returns it, not {value!r:.80}")
     if value.get("version", VERSION) > VERSION:
         raise SchemaTooNew(f"the session summary has version {value['version']}, this release knows {VERSION}: upgrade")
-    return {**empty(), **value}  # type: ignore[typeddict-item]
+    return {**empty(), **value}
 
 
 def roots(summary: SessionSummary) -> list[Node]:
@@ -118,7 +118,11 @@ def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[in
     leaves = [node for node in summary["nodes"] if node["covered"]]
     for node in leaves:
         end = start + node["covered"]
-        if end > len(messages) or key_of(messages[start]) != node["first_id"] or key_of(messages[end - 1]) != node["last_id"]:
+        if (
+            end > len(messages)
+            or key_of(messages[start]) != node["first_id"]
+            or key_of(messages[end - 1]) != node["last_id"]
+        ):
             break
         start = end
     else:
@@ -144,7 +148,9 @@ def _searched(
 
 def _without(summary: SessionSummary, dropped: Sequence[str]) -> SessionSummary:
     gone = set(dropped)
-    while more := {n["id"] for n in summary["nodes"] if n["id"] not in gone and not n["covered"] and gone & {*n["children"]}}:
+    while more := {
+        n["id"] for n in summary["nodes"] if n["id"] not in gone and not n["covered"] and gone & {*n["children"]}
+    }:
         gone |= more
     return {**summary, "nodes": [node for node in summary["nodes"] if node["id"] not in gone]}
 
@@ -202,7 +208,13 @@ def condensable(summary: SessionSummary, policy: ContextPolicy) -> list[Node]:
 
 
 def condensed(
-    summary: SessionSummary, nodes: Sequence[Node], policy: ContextPolicy, *, text: str, by: str, tokens: tuple[int, int]
+    summary: SessionSummary,
+    nodes: Sequence[Node],
+    policy: ContextPolicy,
+    *,
+    text: str,
+    by: str,
+    tokens: tuple[int, int],
 ) -> SessionSummary:
     """Return the summary with these in one of the next depth; they stay in the chain."""
     node: Node = {
@@ -257,7 +269,11 @@ def escaped(text: str) -> str:
 def message_of(summary: SessionSummary, policy: ContextPolicy, id: str) -> HumanMessage | None:
     """Return the message that shows the summaries; None if there are none."""
     text = rendered(summary, policy)
-    return HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": [n["id"] for n in roots(summary)]}}) if text else None
+    return (
+        HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": [n["id"] for n in roots(summary)]}})
+        if text
+        else None
+    )
 
 
 def originals(messages: Sequence[BaseMessage], summary: Any, node_id: str) -> list[BaseMessage]:

@@ -11,6 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 MARK: Final = "statekit"
 """Key in a message's `additional_kwargs` under which this package leaves its notes."""
 
+_MOST_LIVE: Final = 4
+"""A user may send a question in pieces; where many talk and nobody answers not all of it is one question."""
+
 
 def key_of(message: BaseMessage) -> str:
     """Return what names a message: its id; of one that has none, a digest of what it says."""
@@ -26,9 +29,12 @@ def note_of(message: BaseMessage) -> Mapping[str, Any]:
     return note if isinstance(note, Mapping) else {}
 
 
-def is_summary(message: BaseMessage) -> bool:
-    """Tell whether this package made the message to show summaries."""
-    return message.type == "human" and MARK in message.additional_kwargs and "summary" in note_of(message)
+def is_made(message: BaseMessage) -> bool:
+    """Tell whether this package made the message, to show summaries or knowledge."""
+    if message.type != "human" or MARK not in message.additional_kwargs:
+        return False
+    note = note_of(message)
+    return "summary" in note or "knowledge" in note
 
 
 def head(messages: Sequence[BaseMessage]) -> int:
@@ -48,14 +54,18 @@ def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -
 
 
 def live_question(messages: Sequence[BaseMessage]) -> range:
-    """Return where the user's last message stands, with those right before it that nothing has answered."""
+    """Return where the user's last message stands, with up to three right before it that nothing has answered."""
     end = len(messages)
-    while end and (messages[end - 1].type != "human" or is_summary(messages[end - 1])):
+    while end and not _asks(messages[end - 1]):
         end -= 1
     begin = end
-    while begin and messages[begin - 1].type == "human" and not is_summary(messages[begin - 1]):
+    while begin > max(0, end - _MOST_LIVE) and _asks(messages[begin - 1]):
         begin -= 1
     return range(begin, end)
+
+
+def _asks(message: BaseMessage) -> bool:
+    return message.type == "human" and not is_made(message)
 
 
 def pairs(messages: Sequence[BaseMessage], start: int = 0) -> dict[int, tuple[int, int]]:
