@@ -4,6 +4,7 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── SummaryFailed                    the summarizer gave no summary, and the policy asks for this error; nothing is lost
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -38,6 +39,12 @@ class Conflict(StatekitError):
 
 class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
+
+
+class SummaryFailed(StatekitError):
+    """The summarizer failed or gave no summary, and the policy says `on_error="raise"`; the history is whole."""
+
+    retryable = True
 
 
 class TopologyDrift(StatekitError):

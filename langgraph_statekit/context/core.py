@@ -1,0 +1,426 @@
+"""The one core of all faces: a history and its summary in, a prompt and the next summary out.
+
+Everything here is a pure function of its arguments but for the summarizer's answers. The history is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage, HumanMessage
+
+from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.context.asking import Answer, Ask, Job, asks, summarize, transcript
+from langgraph_statekit.context.compress import compress
+from langgraph_statekit.context.extract import extract
+from langgraph_statekit.context.fitting import Omission, fitted
+from langgraph_statekit.context.pins import find_pins
+from langgraph_statekit.context.plan import cut, in_tokens, reason, require_window, squeezed
+from langgraph_statekit.context.policy import ContextPolicy, Size
+from langgraph_statekit.context.repair import repair, user_first
+from langgraph_statekit.context.summaries import (
+    SessionSummary,
+    condensable,
+    condensed,
+    loaded,
+    locate,
+    message_of,
+    roots,
+    with_leaf,
+)
+from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.window import head, key_of, live_question, turns
+from langgraph_statekit.errors import SummaryFailed
+
+COUNTER: Final = TokenCounter()
+_MOST_STEPS: Final = 1_000
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What became of a part of the history.
+
+    Attributes:
+        node_id: The new summary; None if there is none, and the history is as before.
+        condenses: Whether it is a summary of summaries.
+        by: `model`, `extract` (made without a model), or `none`.
+        reason: The trigger, such as `turns 20`; `limit` if the prompt was too large.
+        messages: Messages that it stands for.
+        turns: Turns that it stands for.
+        tokens_in: Tokens of what was summarized.
+        tokens_out: Tokens of the summary.
+        attempts: Calls of the summarizer.
+        problem: What was wrong with its last answer.
+    """
+
+    node_id: str | None
+    condenses: bool = False
+    by: str
+    reason: str
+    messages: int
+    turns: int
+    tokens_in: int
+    tokens_out: int = 0
+    attempts: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A prompt and the summary to store.
+
+    Attributes:
+        messages: What the model is to be sent: system messages, summaries, the rest; valid for strict providers.
+        summary: The summary after it, for the channel; equal to the given one if nothing changed.
+        changed: Whether the summary is another one than was given.
+        compactions: What was summarized now.
+        omissions: What was shortened to keep the limit.
+        start: Where the unsummarized messages begin in the history.
+        over_tokens: Tokens beyond the limit after all; what is left may not be left out.
+    """
+
+    messages: list[BaseMessage]
+    summary: SessionSummary
+    changed: bool
+    compactions: tuple[Compaction, ...] = ()
+    omissions: tuple[Omission, ...] = ()
+    start: int = 0
+    over_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A history, where its unsummarized part begins, and the summary of what is before."""
+
+    messages: Sequence[BaseMessage]
+    start: int
+    summary: SessionSummary
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What stays the same while a prompt is built."""
+
+    policy: ContextPolicy
+    counter: TokenCounter
+    extra_tokens: int
+    window_tokens: int | None
+    limit: int | None
+    ask: Ask | None
+
+
+def build_context(
+    messages: Sequence[BaseMessage],
+    summary: Any = None,
+    policy: ContextPolicy | None = None,
+    *,
+    summarizer: Any = None,
+    counter: TokenCounter | None = None,
+    extra_tokens: int = 0,
+    located: bool = True,
+) -> Context:
+    """Return the prompt for a history, and the summary to keep for the next one.
+
+    Neither the history nor the summary is changed. Called again with the returned summary and no new message it asks
+    no model and returns the same.
+
+    Args:
+        messages: The whole history, as its channel holds it.
+        summary: What the last call returned, None at first. Messages that it covers are found by their ids.
+        policy: When to compact and how much; None for the defaults.
+        summarizer: A chat model, its name, or a runnable or function that takes a list with one message, the prompt,
+            and gives a text or a message. None makes extracts without a model.
+        counter: Counts tokens; None estimates them from bytes.
+        extra_tokens: What is sent beside the messages: a system prompt that is not among them, the tools' schemas.
+        located: False if the covered messages are no longer in the history.
+
+    Raises:
+        SummaryFailed: The summarizer failed and the policy says `on_error="raise"`.
+        Misuse: A fraction of the model's window is asked for, and the window is not known.
+        SchemaTooNew: A later release wrote the summary.
+    """
+    return run_sync(_build(messages, summary, policy, asks(summarizer, sync=True), counter, extra_tokens, located))
+
+
+async def abuild_context(
+    messages: Sequence[BaseMessage],
+    summary: Any = None,
+    policy: ContextPolicy | None = None,
+    *,
+    summarizer: Any = None,
+    counter: TokenCounter | None = None,
+    extra_tokens: int = 0,
+    located: bool = True,
+) -> Context:
+    """Return what `build_context` returns; the summarizer is awaited."""
+    return await _build(messages, summary, policy, asks(summarizer, sync=False), counter, extra_tokens, located)
+
+
+async def _build(
+    messages: Sequence[BaseMessage],
+    summary: Any,
+    policy: ContextPolicy | None,
+    ask: Ask | None,
+    counter: TokenCounter | None,
+    extra_tokens: int,
+    located: bool,
+) -> Context:
+    policy = policy or ContextPolicy()
+    window = policy.window_tokens
+    require_window(policy, window)
+    rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
+    given = loaded(summary)
+    draft = _Draft(messages, *(locate(messages, given) if located else (head(messages), given)))
+    draft, compactions = await _compacted(_digested(draft, rules), rules)
+    prompt, omissions = _prompt(draft, policy), ()
+    if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
+        prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
+    over = 0 if rules.limit is None else max(0, rules.counter(prompt) + extra_tokens - rules.limit)
+    return Context(
+        messages=prompt,
+        summary=draft.summary,
+        changed=draft.summary != given,
+        compactions=tuple(compactions),
+        omissions=tuple(omissions),
+        start=draft.start,
+        over_tokens=over,
+    )
+
+
+async def _compacted(draft: _Draft, rules: _Rules) -> tuple[_Draft, list[Compaction]]:
+    """Compact until no trigger holds, the target is reached, or nothing more may go."""
+    policy, done = rules.policy, list[Compaction]()
+    for _ in range(_MOST_STEPS):
+        prompt = _prompt(draft, policy)
+        due = reason(
+            draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
+        )
+        over = rules.limit is not None and rules.counter(prompt) + rules.extra_tokens > rules.limit
+        if due is None and done and policy.compact_to is not None:
+            more = replace(policy, trigger=policy.compact_to)
+            due = reason(
+                draft.messages, draft.start, prompt, more, rules.counter, rules.extra_tokens, rules.window_tokens
+            )
+        if due is None and not over:
+            break
+        settled = _settled(draft, policy)
+        if settled is not draft:
+            draft = settled
+            if due is None or due[0] != "turns":
+                continue  # that may have been enough
+        end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
+        if end is None and over:
+            end = squeezed(draft.messages, draft.start)
+        if end is None:
+            break
+        how = _how(draft, rules, over=over)
+        if how == "wait":
+            break
+        draft, made = await _covered(draft, end, rules, how, _named(due), over=over)
+        done += made
+        if not made or made[0].node_id is None:
+            break
+    return draft, done
+
+
+def _how(draft: _Draft, rules: _Rules, *, over: bool) -> str:
+    """Return how to make the next summary: `ask` a model, `extract` without one, or `wait`."""
+    failures = draft.summary["failures"]
+    if rules.ask is None:
+        return "extract"
+    if failures is None:
+        return "ask"
+    pause = rules.policy.retry_after_messages << (min(failures["count"], 6) - 1)
+    if len(draft.messages) - draft.start >= failures["fresh"] + max(pause, 1):
+        return "ask"
+    return "extract" if over and rules.policy.on_error == "fallback" else "wait"
+
+
+async def _covered(
+    draft: _Draft, end: int, rules: _Rules, how: str, why: str, *, over: bool
+) -> tuple[_Draft, list[Compaction]]:
+    """Return the draft with one more summary, and what was done; the same draft but for the failure if it failed."""
+    policy, summary, messages = rules.policy, draft.summary, draft.messages
+    source = [message for message in messages[draft.start : end] if message.type != "system"]
+    shown = roots(summary)
+    absorbs = shown if policy.fanout == 1 else []
+    short = compress(source, replace(policy.tool_results, keep=0)) if policy.tool_results.digest == "auto" else source
+    before = "\n".join(node["text"] for node in shown)
+    job = Job(
+        text=transcript(short), source=source, before=before, absorbs=bool(absorbs), max_chars=policy.max_summary_chars
+    )
+    pins = find_pins(source) if policy.max_pin_chars else []
+    answer = await _answer(job, rules, how)
+    by, text = "model" if answer.text and how == "ask" else "extract", answer.text
+    record = Compaction(
+        node_id=None,
+        by="none",
+        reason=why,
+        messages=end - draft.start,
+        turns=len(turns(messages, draft.start, end)),
+        tokens_in=rules.counter.text(job.text),
+        attempts=answer.attempts,
+        problem=answer.problem,
+    )
+    if not text:
+        if policy.on_error == "raise":
+            raise SummaryFailed(f"no summary after {answer.attempts} calls: {answer.problem}") from answer.error
+        count = (summary["failures"] or {"count": 0})["count"] + 1
+        summary = {
+            **summary,
+            "failures": {"count": count, "fresh": len(messages) - draft.start, "problem": answer.problem},
+        }
+        if policy.on_error == "keep" or not (over or count >= policy.max_failures):
+            return _Draft(messages, draft.start, summary), [record]
+        text = _extracted(job, pins)
+    elif how == "ask":
+        summary = {**summary, "failures": None}
+    tokens = (record.tokens_in, rules.counter.text(text))
+    summary = with_leaf(
+        summary, messages, draft.start, end, text=text, by=by, tokens=tokens, pins=pins, absorbs=absorbs
+    )
+    made = [replace(record, node_id=summary["nodes"][-1]["id"], by=by, tokens_out=tokens[1])]
+    draft = _settled(_Draft(messages, end, summary), policy)
+    return await _condensed(draft, rules, made)
+
+
+async def _condensed(draft: _Draft, rules: _Rules, made: list[Compaction]) -> tuple[_Draft, list[Compaction]]:
+    """Make summaries of summaries where there are too many; one that fails is left for the next time."""
+    policy, summary = rules.policy, draft.summary
+    how = "extract" if rules.ask is None or summary["failures"] is not None else "ask"
+    while nodes := condensable(summary, policy):
+        texts = [node["text"] for node in nodes]
+        job = Job(
+            text="\n".join(texts),
+            source=[HumanMessage(text) for text in texts],
+            condenses=True,
+            max_chars=policy.max_summary_chars,
+        )
+        answer = await _answer(job, rules, how)
+        if not answer.text:
+            break
+        by = "model" if how == "ask" else "extract"
+        tokens = (rules.counter.text(job.text), rules.counter.text(answer.text))
+        summary = condensed(summary, nodes, policy, text=answer.text, by=by, tokens=tokens)
+        made.append(
+            Compaction(
+                node_id=summary["nodes"][-1]["id"],
+                condenses=True,
+                by=by,
+                reason=f"fanout {policy.fanout}",
+                messages=sum(node["covered"] for node in nodes),
+                turns=summary["nodes"][-1]["turns"],
+                tokens_in=tokens[0],
+                tokens_out=tokens[1],
+                attempts=answer.attempts,
+            )
+        )
+    return replace(draft, summary=summary), made
+
+
+async def _answer(job: Job, rules: _Rules, how: str) -> Answer:
+    if how == "ask" and rules.ask is not None:
+        return await summarize(
+            job, rules.ask, attempts=rules.policy.attempts, max_input_tokens=rules.policy.max_input_tokens
+        )
+    return Answer(text=_extracted(job, ()), attempts=0)
+
+
+def _extracted(job: Job, pins: Sequence[str]) -> str:
+    """Return a summary made without a model, which takes up what it replaces."""
+    source = [HumanMessage(job.before), *job.source] if job.absorbs else job.source
+    return extract(source, job.max_chars, pins) or f"({len(job.source)} messages without text)"[: job.max_chars]
+
+
+def _named(due: Size | None) -> str:
+    return "limit" if due is None else f"{due[0]} {due[1]:g}"
+
+
+def _digested(draft: _Draft, rules: _Rules) -> _Draft:
+    """Shorten older tool results now if they weigh so much that the lost prompt cache is worth it."""
+    policy = rules.policy
+    if policy.tool_results.digest != "auto" or policy.digest_gain_tokens is None:
+        return draft
+    fresh = draft.messages[_first_unsettled(draft) : _before_last_block(draft)]
+    results = [message for message in fresh if message.type == "tool"]
+    older = results[: len(results) - policy.tool_results.keep] if policy.tool_results.keep else results
+    return _settled(draft, policy) if older and rules.counter(older) >= policy.digest_gain_tokens else draft
+
+
+def _settled(draft: _Draft, policy: ContextPolicy) -> _Draft:
+    """Return the draft with all but its last block settled: what is shortened up to there stays so, byte for byte."""
+    end = _before_last_block(draft)
+    if end <= draft.start:
+        return draft
+    last = key_of(draft.messages[end - 1])
+    return draft if last == draft.summary["settled"] else replace(draft, summary={**draft.summary, "settled": last})
+
+
+def _before_last_block(draft: _Draft) -> int:
+    """Return where the last block begins: the model has not read its results yet."""
+    at = len(draft.messages) - 1
+    while at > draft.start and draft.messages[at].type == "tool":
+        at -= 1
+    return at
+
+
+def _first_unsettled(draft: _Draft) -> int:
+    settled = draft.summary["settled"]
+    if settled is not None:
+        for at in range(len(draft.messages) - 1, draft.start - 1, -1):
+            if key_of(draft.messages[at]) == settled:
+                return at + 1
+    return draft.start
+
+
+def _prompt(draft: _Draft, policy: ContextPolicy) -> list[BaseMessage]:
+    """Return what a model would be sent."""
+    messages, start = draft.messages, draft.start
+    front = head(messages)
+    systems = list(messages[:front])
+    if start > front and any(node["systems"] for node in draft.summary["nodes"]):
+        systems += [message for message in messages[front:start] if message.type == "system"]
+    systems += [message for message in messages[max(start, front) :] if message.type == "system"]
+    tail = _tail(draft, policy)
+    shown = _summary_message(draft, policy)
+    return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
+
+
+def _tail(draft: _Draft, policy: ContextPolicy) -> list[BaseMessage]:
+    """Return the unsummarized messages as they are shown, with the live question at the front if it is summarized."""
+    messages, start = draft.messages, draft.start
+    tail = list(messages[start:])
+    settled = _first_unsettled(draft) - start
+    if settled > 0:
+        live = live_question(messages)
+        older = tail[:settled]
+        if policy.tool_results.digest == "auto":
+            older = compress(older, policy.tool_results)
+        answered = max(0, live.start - start)
+        tail[:settled] = [*map(_without_thoughts, older[:answered]), *older[answered:]]
+    if not any(message.type == "human" for message in tail):
+        live = live_question(messages)
+        tail = [*messages[live.start : min(live.stop, start)], *tail]
+    return tail
+
+
+def _summary_message(draft: _Draft, policy: ContextPolicy) -> HumanMessage | None:
+    """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
+    leaves = [node for node in draft.summary["nodes"] if node["covered"]]
+    if not leaves:
+        return None
+    live = live_question(draft.messages)
+    asked = {key_of(draft.messages[at]) for at in live if at < draft.start}
+    id = next((node[end] for node in leaves for end in ("first_id", "last_id") if node[end] not in asked), "summary")  # type: ignore[literal-required]
+    return message_of(draft.summary, policy, id)
+
+
+def _without_thoughts(message: BaseMessage) -> BaseMessage:
+    """Return an answered message without signed reasoning, which a provider refuses once what is before it changed."""
+    if message.type != "ai" or isinstance(message.content, str):
+        return message
+    kept = [block for block in message.content if not (isinstance(block, dict) and block.get("type") in _THOUGHTS)]
+    return message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})

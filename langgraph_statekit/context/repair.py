@@ -1,0 +1,170 @@
+"""A history as strict providers take it: each call with its results right behind it, nothing said left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall
+
+from langgraph_statekit.context.plain_text import plain_text
+from langgraph_statekit.context.tokens import plain_json
+from langgraph_statekit.context.window import key_of, pairs
+
+UNANSWERED: Final = "No result was recorded for this call."
+BEGINNING: Final = "(The conversation begins.)"
+EMPTY: Final = "(empty)"
+_CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk")
+_MOST_ID_CHARS: Final = 40
+"""Providers refuse longer ids."""
+
+
+def sound(messages: Sequence[BaseMessage]) -> bool:
+    """Tell whether `repair` would change nothing; this is the fast path of every model call."""
+    waiting: list[str | None] = []
+    seen: set[str | None] = set()
+    for message in messages:
+        kind = message.type
+        if kind == "tool":
+            if not waiting or waiting.pop(0) != message.tool_call_id:  # type: ignore[attr-defined]
+                return False
+            continue
+        if waiting or kind in ("system", "remove"):
+            return False
+        if kind == "ai":
+            assert isinstance(message, AIMessage)
+            if message.invalid_tool_calls:
+                return False
+            if message.tool_calls:
+                waiting = [call["id"] for call in message.tool_calls]
+                if not all(waiting) or not seen.isdisjoint(waiting) or len(set(waiting)) != len(waiting):
+                    return False
+                seen.update(waiting)
+                continue
+        if not message.content:
+            return False
+    return not waiting
+
+
+def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages as strict providers take them; those that are in order are the same objects.
+
+    Results stand behind their call in the order of the calls. A call without a result gets one that says so; a result
+    without a call and a call that could not be parsed become text; a call's id that comes again is renamed; an empty
+    message says that it is. System messages are no part of it.
+    """
+    kept = [message for message in messages if message.type not in ("system", "remove")]
+    if sound(kept):
+        return kept
+    owners = pairs(kept)
+    results = {owner: kept[at] for at, owner in owners.items()}
+    taken: set[str] = set()
+    out: list[BaseMessage] = []
+    for at, message in enumerate(kept):
+        if isinstance(message, ToolMessage):
+            if at not in owners:
+                out.append(as_text(message))
+        elif isinstance(message, AIMessage):
+            asked, calls = _with_own_ids(_parsed(message), taken)
+            out.append(asked if calls else _said(asked))
+            for number, call in enumerate(calls):
+                out.append(_answer(results.get((at, number)), call, f"{key_of(message)}-{number}"))
+        else:
+            out.append(_said(message))
+    return out
+
+
+def as_text(result: ToolMessage) -> AIMessage:
+    """Return a result without a call as text, with its id."""
+    name = f" of {result.name}" if result.name else ""
+    return AIMessage(f"[A tool result{name} whose call is not here]\n{plain_text(result)}", id=result.id)
+
+
+def without_calls(message: AIMessage, dropped: Sequence[int]) -> AIMessage:
+    """Return the message with these calls, by number, as text."""
+    lost = [call for number, call in enumerate(message.tool_calls) if number in dropped]
+    kept = [call for number, call in enumerate(message.tool_calls) if number not in dropped]
+    notes = [f"[Called {call['name']} {plain_json(call['args'])}. {UNANSWERED}]" for call in lost]
+    return _changed(message, kept, _unchanged(kept), notes)
+
+
+def _said(message: BaseMessage) -> BaseMessage:
+    return message if message.content else message.model_copy(update={"content": EMPTY})
+
+
+def _answer(result: BaseMessage | None, call: ToolCall, id: str) -> BaseMessage:
+    if result is None:
+        return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
+    same = isinstance(result, ToolMessage) and result.tool_call_id == call["id"]
+    return result if same else result.model_copy(update={"tool_call_id": call["id"]})
+
+
+def _parsed(message: AIMessage) -> AIMessage:
+    if not message.invalid_tool_calls:
+        return message
+    notes = [f"[Called {call['name']} with what is no JSON: {call['args']}]" for call in message.invalid_tool_calls]
+    return _changed(message, message.tool_calls, _unchanged(message.tool_calls), notes)
+
+
+def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
+    """Return the message and its calls, each with an id that none before it has."""
+    names: list[str] = []
+    for call in message.tool_calls:
+        wanted = call["id"] or "call"
+        name = next(each for each in _names(wanted) if each not in taken and (each != "call" or call["id"]))
+        taken.add(name)
+        names.append(name)
+    if names == [call["id"] for call in message.tool_calls]:
+        return message, message.tool_calls
+    calls = [ToolCall({**call, "id": name}) for call, name in zip(message.tool_calls, names, strict=True)]
+    renamed: dict[str | None, list[str | None]] = {}
+    for call, name in zip(message.tool_calls, names, strict=True):
+        renamed.setdefault(call["id"], []).append(name)
+    return _changed(message, calls, renamed, ()), calls
+
+
+def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:
+    return {call["id"]: [call["id"]] for call in calls}
+
+
+def _names(wanted: str) -> Iterator[str]:
+    yield wanted
+    short = wanted if len(wanted) < _MOST_ID_CHARS - 6 else hashlib.md5(wanted.encode()).hexdigest()
+    number = 2
+    while True:
+        yield f"{short}_{number}"
+        number += 1
+
+
+def _changed(
+    message: AIMessage, calls: Sequence[ToolCall], renamed: dict[str | None, list[str | None]], notes: Sequence[str]
+) -> AIMessage:
+    """Return a copy with these calls, in its content too, and notes as text behind it."""
+    content: Any = message.content
+    if isinstance(content, str):
+        content = "\n".join(filter(None, [content, *notes]))
+    else:
+        blocks = [_block(block, renamed) for block in content]
+        content = [block for block in blocks if block is not None] + [{"type": "text", "text": note} for note in notes]
+    extra = {key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")}
+    return message.model_copy(
+        update={"content": content, "tool_calls": list(calls), "invalid_tool_calls": [], "additional_kwargs": extra}
+    )
+
+
+def _block(block: Any, renamed: dict[str | None, list[str | None]]) -> Any:
+    """Return a block with its call's new id; None for a call that is no more."""
+    if not isinstance(block, dict) or block.get("type") not in _CALL_BLOCKS:
+        return block
+    place = "call_id" if "call_id" in block else "id"
+    names = renamed.get(block.get(place))
+    return {**block, place: names.pop(0)} if names else None
+
+
+def user_first(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages with a user's message at the front, as Anthropic and Gemini want it."""
+    if not messages or messages[0].type == "human":
+        return messages
+    return [HumanMessage(BEGINNING, id=f"{key_of(messages[0])}-before"), *messages]
