@@ -76,12 +76,13 @@ def digest(
 
 def digest_result(message: ToolMessage, *, max_chars: int = DIGEST_CHARS, numbers: bool = False) -> str:
     """Return what a tool found as one line of at most `max_chars` characters."""
-    text = plain_text(message).strip()
+    return _result(message, plain_text(message).strip(), max_chars, numbers=numbers) or "nothing"[:max_chars]
+
+
+def _result(message: ToolMessage, text: str, max_chars: int, *, numbers: bool) -> str:
     if message.status == "error" or _ERROR.match(text) or text.startswith("Traceback ("):
         return clipped(f"error: {_error(text)}", max_chars)
-    if not text:
-        return "nothing"
-    if text[0] in "{[":
+    if text[:1] in ("{", "["):
         try:
             value = json.loads(text)
         except ValueError:

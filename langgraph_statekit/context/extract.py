@@ -30,7 +30,8 @@ _BOUND: Final = re.compile(
 )
 """What binds the parts of a sentence: one part alone could say the opposite of the whole."""
 _WORD: Final = re.compile(
-    r"[$€£¥￥]?\d[\d.,:/%°-]*[^\W_]*%?|[\u3400-\u9fff]+|[^\W\d_](?:[^\W_]|(?<=\w)[.'’@/_-](?=\w))*"
+    r"[$€£¥￥]?\d[\d.,:/%°-]*(?:[A-Za-z]+\d*|[年月日号时点分元块万亿人天岁度])?|[\u3400-\u9fff]+"
+    r"|[^\W\d_](?:(?![\u3400-\u9fff])[^\W_]|(?<=\w)[.'’@/_-](?=\w))*"
 )
 _LEAD: Final = re.compile(
     r"^(?:(?:and|but|so|or|well|also|plus|then|anyway|honestly|actually|basically|which|ok|okay|oh|yes|yeah|hi|hey|hello"

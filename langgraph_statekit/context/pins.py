@@ -29,8 +29,8 @@ _LABEL: Final = re.compile(
 )
 _REMEMBER: Final = _any(
     r"\b(?<!don't )(?<!can't )(?<!I )remember (?:that|this|to|my|our|the|for)\b",
-    r"\b(?:please remember|don['’]t forget|do not forget|keep in mind|bear in mind|from now on|make a note|note that)\b",
-    r"\bfor (?:future|later) reference\b",
+    r"\b(?:please remember|don['’]t forget|do not forget|keep in mind|bear in mind|from now on|make a note)\b",
+    r"\b(?:note that|for (?:future|later) reference)\b",
     r"记住|记得|别忘|不要忘|以后都|从现在起|请注意|牢记",
 )
 _RULE: Final = _any(

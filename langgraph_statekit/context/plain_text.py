@@ -14,6 +14,8 @@ EDGES: Final = " \t.,;:!*_`。，；：！、"
 """What a sentence may begin and end with and say the same."""
 _SENTENCE: Final = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+|(?<=[。！？])\s*")
 _MARK: Final = re.compile(r"^[\s>]*(?:[#*•-]+|\d+[.)])\s+")
+_NAME_CHARS: Final = 300
+"""What is longer is no name but the medium itself."""
 _UNSAID: Final = frozenset(
     {"thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call", "function_call", "tool_call_chunk"}
 )
@@ -36,7 +38,7 @@ def media_mark(block: Mapping[str, Any]) -> str:
         named = (source, block)
         source = next((place[key] for place in named for key in ("filename", "title", "url") if place.get(key)), "")
     name = str(source)
-    return f"[{kind}]" if not name or name.startswith("data:") else f"[{kind}: {name}]"
+    return f"[{kind}: {name}]" if 0 < len(name) <= _NAME_CHARS and not name.startswith("data:") else f"[{kind}]"
 
 
 def sentences(text: str) -> Iterator[str]:
