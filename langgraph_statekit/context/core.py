@@ -163,11 +163,11 @@ async def _build(
     rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
     draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
-    draft, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
-    prompt, omissions = prompt_of(draft, policy), list[Omission]()
+    draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+    omissions, over = list[Omission](), 0
     if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
-    over = 0 if rules.limit is None else max(0, rules.counter(prompt) + extra_tokens - rules.limit)
+        over = max(0, rules.counter(prompt) + extra_tokens - rules.limit)
     return Context(
         messages=prompt,
         summary=draft.summary,
@@ -179,11 +179,11 @@ async def _build(
     )
 
 
-async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compaction]]:
+async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessage], list[Compaction]]:
     """Compact until no trigger holds, the target is reached, or nothing more may go."""
     policy, done = rules.policy, list[Compaction]()
+    prompt = prompt_of(draft, policy)
     for _ in range(_MOST_STEPS):
-        prompt = prompt_of(draft, policy)
         due = reason(
             draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
         )
@@ -197,7 +197,7 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compactio
             break
         shorter = settled(draft, policy)
         if shorter is not draft:
-            draft = shorter
+            draft, prompt = shorter, prompt_of(shorter, policy)
             if due is None or due[0] != "turns":
                 continue  # that may have been enough
         end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
@@ -212,7 +212,8 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compactio
         done += made
         if not made or made[0].node_id is None:
             break
-    return draft, done
+        prompt = prompt_of(draft, policy)
+    return draft, prompt, done
 
 
 def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:

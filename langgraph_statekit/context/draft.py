@@ -74,16 +74,16 @@ def prompt_of(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
         systems += [message for message in messages[front:start] if message.type == "system"]
     systems += [message for message in messages[max(start, front) :] if message.type == "system"]
     systems = [message for message in systems if message.content]
-    tail = _tail(draft, policy)
-    shown = _summary_message(draft, policy)
+    live = live_question(messages)
+    tail = _tail(draft, policy, live)
+    shown = _summary_message(draft, policy, live)
     return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
 
 
-def _tail(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
+def _tail(draft: Draft, policy: ContextPolicy, live: range) -> list[BaseMessage]:
     """Return the unsummarized messages as they are shown, with the live question at the front if it is summarized."""
     messages, start = draft.messages, draft.start
     tail = list(messages[start:])
-    live = live_question(messages)
     until = _first_unsettled(draft) - start
     if until > 0:
         older = tail[:until]
@@ -94,11 +94,10 @@ def _tail(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
     return [*messages[live.start : min(live.stop, start)], *tail] if live.start < start else tail
 
 
-def _summary_message(draft: Draft, policy: ContextPolicy) -> HumanMessage | None:
+def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanMessage | None:
     """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
     if not draft.summary["nodes"]:
         return None
-    live = live_question(draft.messages)
     asked = {key_of(draft.messages[at]) for at in live if at < draft.start}
     nodes = draft.summary["nodes"]
     id = next((node[end] for node in nodes for end in ("first_id", "last_id") if node[end] not in asked), "summary")

@@ -26,24 +26,24 @@ def sound(messages: Sequence[BaseMessage]) -> bool:
     waiting: list[str | None] = []
     seen: set[str | None] = set()
     for message in messages:
-        kind = message.type
+        fields = message.__dict__  # a history is long, and attributes of pydantic models are slow
+        kind = fields["type"]
         if kind == "tool":
-            if not waiting or waiting.pop(0) != message.tool_call_id:  # type: ignore[attr-defined]
+            if not waiting or waiting.pop(0) != fields["tool_call_id"]:
                 return False
             continue
-        if waiting or kind in ("system", "remove"):
+        if waiting or kind == "system" or kind == "remove":
             return False
         if kind == "ai":
-            assert isinstance(message, AIMessage)
-            if message.invalid_tool_calls:
+            if fields["invalid_tool_calls"]:
                 return False
-            if message.tool_calls:
-                waiting = [call["id"] for call in message.tool_calls]
-                if not all(waiting) or not seen.isdisjoint(waiting) or len(set(waiting)) != len(waiting):
+            if calls := fields["tool_calls"]:
+                waiting = [call["id"] for call in calls]
+                if not all(waiting) or not seen.isdisjoint(waiting) or len({*waiting}) != len(waiting):
                     return False
                 seen.update(waiting)
                 continue
-        if not message.content:
+        if not fields["content"]:
             return False
     return not waiting
 

@@ -101,13 +101,19 @@ def loaded(value: Any) -> SessionSummary:
 
 def roots(summary: SessionSummary) -> list[Node]:
     """Return the summaries that are shown, in the order of what they cover."""
+    nodes = summary["nodes"]
     taken: set[str] = set()
     ages: dict[str, int] = {}
-    for at, node in enumerate(summary["nodes"]):  # children stand before what took them up
-        taken.update(node["children"])
-        ages[node["id"]] = min((ages[child] for child in node["children"] if child in ages), default=at)
-    shown = [node for node in summary["nodes"] if node["id"] not in taken]
-    return sorted(shown, key=lambda node: ages[node["id"]])
+    for at, node in enumerate(nodes):  # children stand before what took them up
+        children = node["children"]
+        if children:
+            taken.update(children)
+            ages[node["id"]] = min((ages[child] for child in children if child in ages), default=at)
+        else:
+            ages[node["id"]] = at
+    if not taken:
+        return nodes
+    return sorted((node for node in nodes if node["id"] not in taken), key=lambda node: ages[node["id"]])
 
 
 def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[int, SessionSummary]:
@@ -288,7 +294,7 @@ def escaped(text: str) -> str:
 
 
 def message_of(summary: SessionSummary, policy: ContextPolicy, id: str) -> HumanMessage | None:
-    """Return the message that shows the summaries; None if there are none."""
+    """Return the message that shows the summaries, with the number of the newest; None if there are none."""
     text = rendered(summary, policy)
     return (
         HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": [n["id"] for n in roots(summary)]}})

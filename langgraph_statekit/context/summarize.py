@@ -14,7 +14,7 @@ from langgraph_statekit.context.core import Context, abuild_context, build_conte
 from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, hook_list, messages_of, tell, value_of
 from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.repair import loose
-from langgraph_statekit.context.summaries import rendered, roots
+from langgraph_statekit.context.summaries import rendered
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import MARK, head, is_made, live_question, note_of
 from langgraph_statekit.errors import Misuse
@@ -141,7 +141,7 @@ def replacement(given: Given, context: Context, policy: ContextPolicy) -> list[B
         raise Misuse("mode='replace' needs messages with ids: give their channel add_messages")
     removed = [message for message in given.history if id(message) in gone]
     place = given.shown.id if given.shown is not None else removed[0].id
-    note = {"summary": [node["id"] for node in roots(context.summary)], "state": context.summary}
+    note = {"summary": context.summary["next"] - 1, "state": context.summary}
     text = rendered(context.summary, policy)
     kept = [message for message in given.history if id(message) not in gone]
     _, changed = loose(kept)
