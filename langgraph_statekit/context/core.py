@@ -162,8 +162,8 @@ async def _build(
     rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
     draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)))
-    draft, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
-    prompt, omissions = prompt_of(draft, policy), list[Omission]()
+    draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+    omissions = list[Omission]()
     if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
     over = 0 if rules.limit is None else max(0, rules.counter(prompt) + extra_tokens - rules.limit)
@@ -178,11 +178,13 @@ async def _build(
     )
 
 
-async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compaction]]:
-    """Compact until no trigger holds, the target is reached, or nothing more may go."""
+async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessage], list[Compaction]]:
+    """Compact until no trigger holds, the target is reached, or nothing more may go; return the prompt too."""
     policy, done = rules.policy, list[Compaction]()
+    prompt, shown = prompt_of(draft, policy), draft
     for _ in range(_MOST_STEPS):
-        prompt = prompt_of(draft, policy)
+        if shown is not draft:
+            prompt, shown = prompt_of(draft, policy), draft
         due = reason(
             draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
         )
@@ -211,7 +213,7 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[Compactio
         done += made
         if not made or made[0].node_id is None:
             break
-    return draft, done
+    return draft, prompt if shown is draft else prompt_of(draft, policy), done
 
 
 def _spared(prompt: Sequence[BaseMessage], shorter: Sequence[BaseMessage], due: Size, counter: TokenCounter) -> bool:
