@@ -26,9 +26,17 @@ from pydantic import Field
 from benchmarks.context_data import airline, calls
 from benchmarks.context_peers import BY_NAME, View
 
-DID: Final = "booked cancelled moved upgraded refunded compared confirmed declined split delayed".split()
-WHAT: Final = "two seats|a return flight|three bags|a business fare|an insurance|a voucher|a stopover|a window seat".split("|")
-WHERE: Final = "Boston Denver Seattle Atlanta Phoenix Houston Miami Dallas Chicago Newark Orlando".split()
+DID: Final = ("booked", "cancelled", "moved", "upgraded", "refunded", "compared", "confirmed", "declined", "delayed")
+WHAT: Final = (
+    "two seats",
+    "a return flight",
+    "three bags",
+    "a business fare",
+    "insurance",
+    "a voucher",
+    "a window seat",
+)
+WHERE: Final = ("Boston", "Denver", "Seattle", "Atlanta", "Phoenix", "Houston", "Miami", "Dallas", "Chicago", "Orlando")
 SUMMARY_CHARS: Final = 188
 CACHED_COST: Final = 0.1
 ENCODING: Final = get_encoding("cl100k_base")

