@@ -19,7 +19,21 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
+    from langgraph_statekit.context.builder import ContextBuilder, Prompt, pre_model_hook
+    from langgraph_statekit.context.compress import ContextCompressor
+    from langgraph_statekit.context.core import Compaction, Context, abuild_context, build_context
+    from langgraph_statekit.context.faces import ContextState
+    from langgraph_statekit.context.knowledge import KnowledgePolicy
+    from langgraph_statekit.context.lint import lint_system
+    from langgraph_statekit.context.middleware import ContextMiddleware
+    from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
+    from langgraph_statekit.context.report import Prices
+    from langgraph_statekit.context.resources import ResourcePolicy, ResourceState, spent, used_by
+    from langgraph_statekit.context.summaries import originals
+    from langgraph_statekit.context.summarize import SessionSummarizer
+    from langgraph_statekit.context.tokens import TokenCounter
     from langgraph_statekit.errors import (
+        BudgetExceeded,
         CheckpointMissing,
         Conflict,
         Corrupt,
@@ -28,10 +42,11 @@ if TYPE_CHECKING:
         Misuse,
         SchemaTooNew,
         StatekitError,
+        SummaryFailed,
         TopologyDrift,
         Unavailable,
     )
-    from langgraph_statekit.events import FailureRate
+    from langgraph_statekit.events import Compacted, FailureRate
     from langgraph_statekit.leases import Lease
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
@@ -71,6 +86,31 @@ _HOMES = {
     "thread_id": "thread_ids",
     "migrates": "versions",
     "state_version": "versions",
+    "ContextPolicy": "context.policy",
+    "ToolResultPolicy": "context.policy",
+    "build_context": "context.core",
+    "abuild_context": "context.core",
+    "Context": "context.core",
+    "Compaction": "context.core",
+    "SessionSummarizer": "context.summarize",
+    "ContextCompressor": "context.compress",
+    "ContextBuilder": "context.builder",
+    "pre_model_hook": "context.builder",
+    "Prompt": "context.builder",
+    "ContextMiddleware": "context.middleware",
+    "KnowledgePolicy": "context.knowledge",
+    "ContextState": "context.faces",
+    "ResourcePolicy": "context.resources",
+    "ResourceState": "context.resources",
+    "spent": "context.resources",
+    "used_by": "context.resources",
+    "TokenCounter": "context.tokens",
+    "Prices": "context.report",
+    "originals": "context.summaries",
+    "lint_system": "context.lint",
+    "SummaryFailed": "errors",
+    "BudgetExceeded": "errors",
+    "Compacted": "events",
     "CheckpointMissing": "errors",
     "Conflict": "errors",
     "Corrupt": "errors",
@@ -84,8 +124,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "BudgetExceeded",
     "CheckpointMissing",
+    "Compacted",
+    "Compaction",
     "Conflict",
+    "Context",
+    "ContextBuilder",
+    "ContextCompressor",
+    "ContextMiddleware",
+    "ContextPolicy",
+    "ContextState",
     "Copied",
     "Corrupt",
     "DataError",
@@ -93,38 +142,54 @@ __all__ = [
     "Encryption",
     "FailureRate",
     "Fenced",
+    "KnowledgePolicy",
     "Lease",
     "Migrated",
     "Misuse",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
     "PostgresSaver",
+    "Prices",
     "PrometheusHook",
+    "Prompt",
     "RedisSaver",
+    "ResourcePolicy",
+    "ResourceState",
     "Retention",
     "Sampled",
     "SchemaTooNew",
     "SerializableResult",
+    "SessionSummarizer",
     "SqliteSaver",
     "StatekitError",
     "StatekitSaver",
     "StatekitSerializer",
+    "SummaryFailed",
     "ThreadId",
+    "TokenCounter",
+    "ToolResultPolicy",
     "TopologyDrift",
     "Unavailable",
+    "abuild_context",
     "acheck_compat",
     "acopy_threads",
     "amigrate_threads",
+    "build_context",
     "check_compat",
     "copy_threads",
     "guard",
+    "lint_system",
     "migrate_threads",
     "migrates",
     "open_saver",
+    "originals",
     "parse_thread_id",
+    "pre_model_hook",
+    "spent",
     "state_version",
     "tenant_name",
     "thread_id",
+    "used_by",
 ]
 
 

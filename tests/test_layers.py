@@ -41,6 +41,18 @@ LAYERS = [
     {"checkpoint.results"},
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
+    {"context.policy", "context.tokens", "context.numbers", "context.words"},
+    {"context.plain_text", "context.window"},
+    {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
+    {"context.pins"},
+    {"context.extract", "context.summaries", "context.plan"},
+    {"context.asking", "context.compress", "context.knowledge", "context.resources"},
+    {"context.draft"},
+    {"context.core"},
+    {"context.faces", "context.report"},
+    {"context.summarize"},
+    {"context.builder"},
+    {"context.middleware"},
     {"checkpoint.sweeping"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.observed", "checkpoint.encrypted"},
@@ -72,6 +84,7 @@ CLIENTS = {
     "cryptography": "checkpoint/sealing",
     "opentelemetry": "opentelemetry_hook",
     "prometheus_client": "prometheus_hook",
+    "langchain": "context/middleware",
 }
 
 

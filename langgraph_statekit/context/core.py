@@ -161,7 +161,7 @@ async def _build(
     require_window(policy, window)
     rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
-    draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)))
+    draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
     draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
     omissions = list[Omission]()
     if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
@@ -272,7 +272,7 @@ async def _covered(
             "failures": {"count": count, "fresh": len(messages) - draft.start, "problem": answer.problem},
         }
         if policy.on_error == "keep" or not (over or count >= policy.max_failures):
-            return Draft(messages, draft.start, summary), [record]
+            return replace(draft, summary=summary), [record]
         text = _extracted(job, pins)
     elif how == "ask":
         summary = {**summary, "failures": None}
@@ -281,7 +281,7 @@ async def _covered(
         summary, messages, draft.start, end, text=text, by=by, tokens=tokens, pins=pins, absorbs=absorbs
     )
     made = [replace(record, node_id=summary["nodes"][-1]["id"], by=by, tokens_out=tokens[1])]
-    draft = settled(Draft(messages, end, summary), policy)
+    draft = settled(replace(draft, start=end, summary=summary), policy)
     return await _condensed(draft, rules, made)
 
 

@@ -25,6 +25,8 @@ class Draft:
     messages: Sequence[BaseMessage]
     start: int
     summary: SessionSummary
+    shown: bool = True
+    """Whether a prompt is made of it: nothing is settled otherwise."""
 
 
 def digested(draft: Draft, policy: ContextPolicy, counter: TokenCounter) -> Draft:
@@ -40,7 +42,7 @@ def digested(draft: Draft, policy: ContextPolicy, counter: TokenCounter) -> Draf
 def settled(draft: Draft, policy: ContextPolicy) -> Draft:
     """Return the draft with all but its last block settled: what is shortened up to there stays so, byte for byte."""
     end = _before_last_block(draft)
-    if end <= draft.start:
+    if end <= draft.start or not draft.shown:
         return draft
     last = key_of(draft.messages[end - 1])
     return draft if last == draft.summary["settled"] else replace(draft, summary={**draft.summary, "settled": last})
@@ -71,6 +73,7 @@ def prompt_of(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
     if start > front and any(node["systems"] for node in draft.summary["nodes"]):
         systems += [message for message in messages[front:start] if message.type == "system"]
     systems += [message for message in messages[max(start, front) :] if message.type == "system"]
+    systems = [message for message in systems if message.content]
     tail = _tail(draft, policy)
     shown = _summary_message(draft, policy)
     return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
@@ -93,12 +96,12 @@ def _tail(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
 
 def _summary_message(draft: Draft, policy: ContextPolicy) -> HumanMessage | None:
     """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
-    leaves = [node for node in draft.summary["nodes"] if node["covered"]]
-    if not leaves:
+    if not draft.summary["nodes"]:
         return None
     live = live_question(draft.messages)
     asked = {key_of(draft.messages[at]) for at in live if at < draft.start}
-    id = next((node[end] for node in leaves for end in ("first_id", "last_id") if node[end] not in asked), "summary")
+    nodes = draft.summary["nodes"]
+    id = next((node[end] for node in nodes for end in ("first_id", "last_id") if node[end] not in asked), "summary")
     return message_of(draft.summary, policy, id)
 
 

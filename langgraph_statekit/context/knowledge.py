@@ -25,16 +25,18 @@ _EVERY: Final = re.compile(r"every:([1-9]\d*)")
 EXPLICIT: Final = (
     r"[?？]\s*$",
     r"^\W*(?:what|who|whom|whose|when|where|which|why|how|is|are|was|were|do|does|did|can|could|should)\b",
-    r"\b(?:look(?:ing)? (?:it |this |that )?up|according to|find out|search (?:for|in)|in (?:the|our) (?:docs?|documents?"
-    r"|documentation|manual|handbook|knowledge base|policy)|last time|previously|do you (?:know|remember))\b",
-    r"什么|谁|哪[里个些儿]|何时|为什么|怎么|如何|多少|是否|吗\s*$|呢\s*$|查一下|查询|根据|上次|之前说|记得.*吗|文档|资料",
+    r"\b(?:look(?:ing)? (?:it |this |that )?up|according to|find out|search (?:for|in)"
+    r"|in (?:the|our) (?:docs?|documents?|documentation|manual|handbook|knowledge base|policy)"
+    r"|last time|previously|do you (?:know|remember))\b",
+    r"什么|谁|哪[里个些儿]|何时|为什么|怎么|如何|多少|是否|[吗呢]\s*$|查一下|查询|根据|上次|之前说|文档|资料",
 )
 """Patterns of a user's message that asks for something: one found is enough."""
 SIGNAL: Final = re.compile(
     r"\[NEED_INFO(?::\s*(?P<query>[^\]]+))?\]"
     r"|\bI (?:do not|don['’]t) (?:know|have (?:enough |any |that |this |the )?(?:information|details|data))"
     r"|\bI lack (?:the |enough )?(?:information|knowledge|details)|\b(?:not enough|insufficient) information\b"
-    r"|\bI(?:['’]m| am) not (?:sure|certain|aware)\b|我不(?:知道|清楚|确定)|(?:缺少|没有)(?:足够的?|相关)?信息|信息不足|无法确定",
+    r"|\bI(?:['’]m| am) not (?:sure|certain|aware)\b"
+    r"|我不(?:知道|清楚|确定)|(?:缺少|没有)(?:足够的?|相关)?信息|信息不足|无法确定",
     re.IGNORECASE,
 )
 """How a model says that it lacks information; `[NEED_INFO: what]` says also what."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from langgraph_statekit.context.extract import sentences
+from langgraph_statekit.context.plain_text import sentences
 from langgraph_statekit.context.tokens import count_text
 
 _CHANGING: Final = {

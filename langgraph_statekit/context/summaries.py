@@ -7,7 +7,9 @@ part of another one stay in the chain, hidden.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
@@ -30,8 +32,8 @@ _TAG: Final = re.compile(rf"<(?=\s*/?\s*{TAG})", re.IGNORECASE)
 class Node(TypedDict):
     """One summary.
 
-    `covered` counts the messages from `first_id` to `last_id`, 0 for a summary of summaries only; `children` are the
-    summaries that it took up; `by` is `model` or `extract`.
+    `covered` counts the messages from `first_id` to `last_id`, 0 for a summary of summaries only, and `marks` has four
+    characters for each of them; `children` are the summaries that it took up; `by` is `model` or `extract`.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Node(TypedDict):
     first_id: str
     last_id: str
     covered: int
+    marks: str
     turns: int
     systems: int
     children: list[str]
@@ -110,8 +113,8 @@ def roots(summary: SessionSummary) -> list[Node]:
 def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[int, SessionSummary]:
     """Return where the unsummarized messages begin, and the summary without what fits the history no more.
 
-    A summary fits if its messages are there in its order, also when the app deleted some of them or all. It does not
-    when others stand between them: then it and all later ones are dropped, and their messages count as unsummarized
+    A summary fits if its messages are there in its order; what the app deleted of them it covers no more. It does not
+    fit when others stand between them: then it and all later ones are dropped, and their messages count as unsummarized
     again, so that none is hidden unsummarized.
     """
     start = begin = head(messages)
@@ -134,16 +137,32 @@ def _searched(
     messages: Sequence[BaseMessage], summary: SessionSummary, leaves: Sequence[Node], start: int
 ) -> tuple[int, SessionSummary]:
     where = positions(messages)
+    found: dict[str, Node] = {}
     for number, node in enumerate(leaves):
         first = next((at for at in where.get(node["first_id"], ()) if at >= start), None)
         last = next((at for at in where.get(node["last_id"], ()) if at >= (start if first is None else first)), None)
         if first is None and last is None:
+            found[node["id"]] = {**node, "covered": 0, "marks": ""}
             continue
-        begins = start if first is None else first
-        if last is None or begins > start or last + 1 - start > node["covered"]:
-            return start, _without(summary, [each["id"] for each in leaves[number:]])
+        if last is None or not _same(messages[start : last + 1], node):
+            summary = _without(summary, [each["id"] for each in leaves[number:]])
+            break
+        left = messages[start : last + 1]
+        marks = "".join(map(_mark, left))
+        found[node["id"]] = {**node, "first_id": key_of(left[0]), "covered": len(left), "marks": marks}
         start = last + 1
-    return start, summary
+    return start, {**summary, "nodes": [found.get(node["id"], node) for node in summary["nodes"]]}
+
+
+def _same(messages: Sequence[BaseMessage], node: Node) -> bool:
+    """Tell whether the summary covers all of these messages; it may cover more, which are gone."""
+    known = {node["marks"][at : at + 4] for at in range(0, len(node["marks"]), 4)}
+    return len(messages) <= node["covered"] and all(_mark(message) in known for message in messages)
+
+
+def _mark(message: BaseMessage) -> str:
+    digest = hashlib.blake2b(key_of(message).encode("utf-8", "surrogatepass"), digest_size=3).digest()
+    return b64encode(digest).decode()
 
 
 def _without(summary: SessionSummary, dropped: Sequence[str]) -> SessionSummary:
@@ -175,6 +194,7 @@ def with_leaf(
         "first_id": key_of(covered[0]),
         "last_id": key_of(covered[-1]),
         "covered": len(covered),
+        "marks": "".join(map(_mark, covered)),
         "turns": len(turns(covered, 0)) + sum(each["turns"] for each in absorbs),
         "systems": sum(message.type == "system" for message in covered),
         "children": [each["id"] for each in absorbs],
@@ -223,6 +243,7 @@ def condensed(
         "first_id": nodes[0]["first_id"],
         "last_id": nodes[-1]["last_id"],
         "covered": 0,
+        "marks": "",
         "turns": sum(each["turns"] for each in nodes),
         "systems": 0,
         "children": [each["id"] for each in nodes],

@@ -15,7 +15,25 @@ from langgraph_statekit.context.pins import PIN_CHARS, PINS_OF_ONE_MESSAGE
 from langgraph_statekit.context.plain_text import plain_text
 from tests.context.histories import FEW, histories
 
-WORDS = st.sampled_from(["Boston", "Tuesday", "4711", "hotel", "refund", "luggage", "window", "saffron", "pay", "the", "flight", "to", "and", "a", "Mia"])
+WORDS = st.sampled_from(
+    [
+        "Boston",
+        "Tuesday",
+        "4711",
+        "hotel",
+        "refund",
+        "luggage",
+        "window",
+        "saffron",
+        "pay",
+        "the",
+        "flight",
+        "to",
+        "and",
+        "a",
+        "Mia",
+    ]
+)
 CLAUSES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 PLAIN = st.lists(CLAUSES, min_size=1, max_size=4).map(lambda clauses: ", ".join(clauses) + ".")
 BOUND = st.sampled_from(["never", "do not", "unless", "without", "if", "only"])
