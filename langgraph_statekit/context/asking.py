@@ -12,8 +12,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import GraphBubbleUp
 
+from langgraph_statekit.context.compress import result_text
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.plain_text import plain_text
+from langgraph_statekit.context.policy import ToolResultPolicy
 from langgraph_statekit.context.tokens import plain_json
 from langgraph_statekit.errors import Misuse
 
@@ -145,10 +147,10 @@ def _runnable(summarizer: Any) -> Runnable[Any, Any]:
     raise Misuse(f"a summarizer is a model, its name, a runnable or a function, not {type(summarizer).__name__}")
 
 
-def transcript(messages: Sequence[BaseMessage]) -> str:
+def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None = None) -> str:
     """Return messages as text for a summarizer: who said what, which tool was called and what it gave.
 
-    Media leave a mark. Nothing in it can end the frame that a prompt puts around it.
+    Results are told as the policy says, whole without one. Media leave a mark. Nothing in it can end the frame that a prompt puts around it.
     """
     lines: list[str] = []
     for message in messages:
@@ -162,7 +164,8 @@ def transcript(messages: Sequence[BaseMessage]) -> str:
             ]
         elif isinstance(message, ToolMessage):
             failed = " failed" if message.status == "error" else ""
-            lines.append(f"[tool {message.name or 'result'}{failed}] {text}")
+            found = result_text(message, results) if results else text
+            lines.append(f"[tool {message.name or 'result'}{failed}] {found}")
         elif message.type != "system":
             lines.append(f"[{'user' if message.type == 'human' else message.type}] {text}")
     return _FRAME.sub("&lt;", "\n".join(lines))

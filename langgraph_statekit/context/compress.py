@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, one_line
+from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, digest_result, one_line
 from langgraph_statekit.context.placeholders import DOCUMENT, RESULT, SAME, content_id, placeholder
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
@@ -100,6 +100,18 @@ class ContextCompressor(Runnable[Any, Any]):
         if not isinstance(found, Sequence) or isinstance(found, str):
             raise Misuse(f"the state has no list of messages at {self.messages_key!r}; set messages_key")
         return {self.output_key: compress(found, self.policy)}
+
+
+def result_text(message: ToolMessage, policy: ToolResultPolicy) -> str:
+    """Return what a tool found, in one line unless the policy wants it whole; the call stands elsewhere."""
+    whole = plain_text(message)
+    keeps = (
+        policy.digest == "off" or message.name in policy.exclude_tools or is_verbatim(message, policy.verbatim_kinds)
+    )
+    if keeps or _is_shortened(message):
+        return whole
+    short = digest_result(message, numbers=policy.numbers)
+    return short if len(short) < len(whole) else whole
 
 
 def _old_results(messages: Sequence[BaseMessage], keep: int) -> set[int]:

@@ -13,12 +13,11 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.context.asking import Answer, Ask, Job, asks, summarize, transcript
-from langgraph_statekit.context.compress import compress
 from langgraph_statekit.context.draft import Draft, digested, prompt_of, settled
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.fitting import Omission, fitted
 from langgraph_statekit.context.pins import find_pins
-from langgraph_statekit.context.plan import cut, in_tokens, reason, require_window, squeezed
+from langgraph_statekit.context.plan import LEAST_GAIN, cut, in_tokens, reason, require_window, squeezed
 from langgraph_statekit.context.policy import ContextPolicy, Size
 from langgraph_statekit.context.summaries import (
     SessionSummary,
@@ -180,10 +179,12 @@ async def _build(
 
 
 async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessage], list[Compaction]]:
-    """Compact until no trigger holds, the target is reached, or nothing more may go."""
+    """Compact until no trigger holds, the target is reached, or nothing more may go; return the prompt too."""
     policy, done = rules.policy, list[Compaction]()
-    prompt = prompt_of(draft, policy)
+    prompt, shown = prompt_of(draft, policy), draft
     for _ in range(_MOST_STEPS):
+        if shown is not draft:
+            prompt, shown = prompt_of(draft, policy), draft
         due = reason(
             draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
         )
@@ -197,8 +198,8 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessa
             break
         shorter = settled(draft, policy)
         if shorter is not draft:
-            draft, prompt = shorter, prompt_of(shorter, policy)
-            if due is None or due[0] != "turns":
+            draft = shorter
+            if due is None or _spared(prompt, prompt_of(draft, policy), due, rules.counter):
                 continue  # that may have been enough
         end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
         if end is None and over:
@@ -212,8 +213,12 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessa
         done += made
         if not made or made[0].node_id is None:
             break
-        prompt = prompt_of(draft, policy)
-    return draft, prompt, done
+    return draft, prompt if shown is draft else prompt_of(draft, policy), done
+
+
+def _spared(prompt: Sequence[BaseMessage], shorter: Sequence[BaseMessage], due: Size, counter: TokenCounter) -> bool:
+    """Tell whether shorter tool results alone put off the next compaction for long enough; turns stay as many."""
+    return due[0] != "turns" and counter(shorter) <= (1 - LEAST_GAIN) * counter(prompt)
 
 
 def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:
@@ -237,10 +242,13 @@ async def _covered(
     source = [message for message in messages[draft.start : end] if message.type != "system"]
     shown = roots(summary)
     absorbs = shown if policy.fanout == 1 else []
-    short = compress(source, replace(policy.tool_results, keep=0)) if policy.tool_results.digest == "auto" else source
     before = "\n".join(node["text"] for node in shown)
     job = Job(
-        text=transcript(short), source=source, before=before, absorbs=bool(absorbs), max_chars=policy.max_summary_chars
+        text=transcript(source, policy.tool_results),
+        source=source,
+        before=before,
+        absorbs=bool(absorbs),
+        max_chars=policy.max_summary_chars,
     )
     pins = find_pins(source) if policy.max_pin_chars else []
     answer = await _answer(job, rules, how)

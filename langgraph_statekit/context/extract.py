@@ -33,6 +33,7 @@ _WORD: Final = re.compile(
     r"[$€£¥￥]?\d[\d.,:/%°-]*(?:[A-Za-z]+\d*|[年月日号时点分元块万亿人天岁度])?|[\u3400-\u9fff]+"
     r"|[^\W\d_](?:(?![\u3400-\u9fff])[^\W_]|(?<=\w)[.'’@/_-](?=\w))*"
 )
+_ENDING: Final = re.compile(r"['’]")
 _LEAD: Final = re.compile(
     r"^(?:(?:and|but|so|or|well|also|plus|then|anyway|honestly|actually|basically|which|ok|okay|oh|yes|yeah|hi|hey|hello"
     r"|thanks|the|an?)\s+)+(?=\w)",
@@ -135,20 +136,20 @@ def _trimmed(text: str) -> str:
 
 def _told(text: str, *, begins: bool = True) -> Iterator[tuple[str, float]]:
     """Yield each word with what it would be worth: numbers most, then names; 0 where a capital letter tells nothing."""
-    for index, match in enumerate(_WORD.finditer(text)):
-        word = match.group()
+    for index, word in enumerate(_WORD.findall(text)):
         if "\u3400" <= word[0] <= "\u9fff":
             for run in STOP_CHARACTERS.split(word):
                 if len(run) > 1:
                     yield run, _WORTH
             continue
-        lower = word.lower().replace("’", "'")
-        if "'" in lower:
-            lower = lower.partition("'")[0]
-        if any(map(str.isdigit, word)):
+        lower = word.lower()
+        if lower.isalpha():
+            yield lower, _WORTH if word[0] == lower[0] else 0.0 if begins and index == 0 else _NAME
+        elif any(map(str.isdigit, word)):
             yield lower, _NUMBER
         else:
-            yield lower, _WORTH if not word[0].isupper() else 0.0 if begins and index == 0 else _NAME
+            stem = _ENDING.split(lower, 1)[0]
+            yield stem, _WORTH if word[0] == lower[0] else 0.0 if begins and index == 0 else _NAME
 
 
 def _worth(parts: Iterable[_Part]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from langgraph_statekit.context.window import cuts, live_question, turns
 from langgraph_statekit.errors import Misuse
 
 LEAST_GAIN = 0.25
-"""What a cut that `keep` bounds must take of the unsummarized part: else each new message would call the summarizer."""
+"""What a cut must take of the unsummarized part: else each new message would call the summarizer again."""
 LIMIT = "limit"
 
 
@@ -113,12 +113,11 @@ def cut(
 ) -> int | None:
     """Return up to where the history becomes a summary; None if nothing worth it may."""
     kept = keep_from(messages, start, policy.keep, counter, window_tokens)
-    end = slice_to(messages, start, policy.slice, counter, window_tokens)
+    end = min(slice_to(messages, start, policy.slice, counter, window_tokens), kept)
     allowed = [at for at in _worth(messages, start) if at <= kept]
     at = max((each for each in allowed if each <= end), default=min(allowed, default=None))
-    if at is None or (kept < end and not _gains(messages, start, at, trigger[0], counter)):
-        return None
-    return at
+    # Slice after slice may go: what counts is how much they take together, else a long old history would never shrink.
+    return at if at is not None and _gains(messages, start, max(allowed), trigger[0], counter) else None
 
 
 def squeezed(messages: Sequence[BaseMessage], start: int) -> int | None:
