@@ -58,7 +58,8 @@ _CANNED: Final = re.compile(
     r"|i(?:['’]m| am) (?:unable|not able) to|(?:the )?previous conversation was too long"
     r"|(?:there is |there['’]s )?no (?:conversation|content|text|summary)"
     r"(?: history)?(?: was| to| is| provided| available)"
-    r"|(?:please|you (?:have|did)n['’]t) provide|error (?:generating|code|\d)|(?:internal server|rate limit|api) error"
+    r"|(?:please|you (?:have|did)n['’]t) provide"
+    r"|error generating|error(?: code)?:?\s*\d*\W*\Z|(?:internal server|rate limit|api) error\W*\Z"
     r"|here(?: is|['’]s) (?:the |a )?summary[^:\n]{0,40}:?\s*\Z|summary:?\s*\Z|n/?a\.?\s*\Z|none\.?\s*\Z"
     r"|(?:很)?抱歉|对不起|作为(?:一个|一名)?\s?(?:AI|人工智能)|我(?:无法|不能)(?:总结|提供|协助|满足)|(?:没有|无)(?:可总结的)?(?:内容|对话))",
     re.IGNORECASE,
@@ -150,7 +151,8 @@ def _runnable(summarizer: Any) -> Runnable[Any, Any]:
 def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None = None) -> str:
     """Return messages as text for a summarizer: who said what, which tool was called and what it gave.
 
-    Results are told as the policy says, whole without one. Media leave a mark. Nothing in it can end the frame that a prompt puts around it.
+    Results are told as the policy says, whole without one. Media leave a mark. Nothing in it can end the frame that a
+    prompt puts around it.
     """
     lines: list[str] = []
     for message in messages:

@@ -116,8 +116,8 @@ def wanted(
         said = [plain_text(message) for message in messages[live.stop :] if message.type == "ai"]
         before = next((m for m in reversed(messages[: live.start]) if m.type in ("ai", "human")), None)
         said += [plain_text(before)] if before is not None and before.type == "ai" else []
-        if found := next((match for match in map(SIGNAL.search, said) if match), None):
-            return "self_assessed", (found["query"] or question).strip()
+        if found := [match["query"] or "" for text in said for match in SIGNAL.finditer(text)]:
+            return "self_assessed", (max(found, key=bool) or question).strip()
     if same:
         return None
     for trigger in policy.triggers:

@@ -117,12 +117,15 @@ class Given:
 
 
 def given_to_replace(history: Sequence[BaseMessage], summary: Any) -> Given:
-    """Return what `replace` works on. Results whose call is gone come first: they are summarized, not kept."""
+    """Return what `replace` works on.
+
+    Results whose call is gone come first: they are summarized, not kept. Calls without a result have become text.
+    """
     shown = next((message for message in history if is_made(message) and "state" in note_of(message)), None)
     rest = [message for message in history if message is not shown]
     front = head(rest)
-    lost, _ = loose(rest)
-    whole = [message for at, message in enumerate(rest) if at >= front and at not in lost]
+    lost, mended = loose(rest)
+    whole = [mended.get(at, message) for at, message in enumerate(rest) if at >= front and at not in lost]
     messages = [*rest[:front], *(rest[at] for at in sorted(lost)), *whole]
     return Given(messages, summary if shown is None else note_of(shown)["state"], shown, history)
 
@@ -133,20 +136,18 @@ def replacement(given: Given, context: Context, policy: ContextPolicy) -> list[B
     Raises:
         Misuse: A message has no id; `add_messages` gives each one.
     """
-    messages, front = given.messages, head(given.messages)
-    live = live_question(messages)
-    covered = {at for at in range(front, context.start) if at not in live and messages[at].type != "system"}
-    gone = {id(messages[at]) for at in covered}
     if any(message.id is None for message in given.history):
         raise Misuse("mode='replace' needs messages with ids: give their channel add_messages")
-    removed = [message for message in given.history if id(message) in gone]
+    messages, live = given.messages, live_question(given.messages)
+    covered = [at for at in range(context.start) if at not in live and messages[at].type != "system"]
+    gone = {messages[at].id for at in covered}
+    removed = [message for message in given.history if message.id in gone]
+    known = {id(message) for message in given.history}
+    mended = [message for message in messages if message.id not in gone and id(message) not in known]
     place = given.shown.id if given.shown is not None else removed[0].id
     note = {"summary": context.summary["next"] - 1, "state": context.summary}
-    text = rendered(context.summary, policy)
-    kept = [message for message in given.history if id(message) not in gone]
-    _, changed = loose(kept)
     return [
         *(RemoveMessage(id=str(message.id)) for message in removed if message.id != place),
-        HumanMessage(text, id=place, additional_kwargs={MARK: note}),
-        *changed.values(),
+        HumanMessage(rendered(context.summary, policy), id=place, additional_kwargs={MARK: note}),
+        *mended,
     ]
