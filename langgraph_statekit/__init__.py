@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from langgraph_statekit.context.knowledge import KnowledgePolicy
     from langgraph_statekit.context.lint import lint_system
     from langgraph_statekit.context.middleware import ContextMiddleware
+    from langgraph_statekit.context.placeholders import expand
     from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
+    from langgraph_statekit.context.recall import recall_tool
     from langgraph_statekit.context.report import Prices
     from langgraph_statekit.context.resources import ResourcePolicy, ResourceState, spent, used_by
     from langgraph_statekit.context.summaries import originals
@@ -106,6 +108,8 @@ _HOMES = {
     "used_by": "context.resources",
     "TokenCounter": "context.tokens",
     "Prices": "context.report",
+    "recall_tool": "context.recall",
+    "expand": "context.placeholders",
     "originals": "context.summaries",
     "lint_system": "context.lint",
     "SummaryFailed": "errors",
@@ -177,6 +181,7 @@ __all__ = [
     "build_context",
     "check_compat",
     "copy_threads",
+    "expand",
     "guard",
     "lint_system",
     "migrate_threads",
@@ -185,6 +190,7 @@ __all__ = [
     "originals",
     "parse_thread_id",
     "pre_model_hook",
+    "recall_tool",
     "spent",
     "state_version",
     "tenant_name",

@@ -50,7 +50,7 @@ LAYERS = [
     {"context.draft"},
     {"context.core"},
     {"context.faces", "context.report"},
-    {"context.summarize"},
+    {"context.summarize", "context.recall"},
     {"context.builder"},
     {"context.middleware"},
     {"checkpoint.sweeping"},

@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.context.compress import compress
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.repair import repair, user_first
+from langgraph_statekit.context.repair import is_blank, repair, user_first
 from langgraph_statekit.context.summaries import SessionSummary, message_of
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import head, key_of, live_question
@@ -73,7 +73,7 @@ def prompt_of(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
     if start > front and any(node["systems"] for node in draft.summary["nodes"]):
         systems += [message for message in messages[front:start] if message.type == "system"]
     systems += [message for message in messages[max(start, front) :] if message.type == "system"]
-    systems = [message for message in systems if message.content]
+    systems = [message for message in systems if not is_blank(message.content)]
     live = live_question(messages)
     tail = _tail(draft, policy, live)
     shown = _summary_message(draft, policy, live)

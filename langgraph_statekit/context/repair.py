@@ -43,9 +43,16 @@ def sound(messages: Sequence[BaseMessage]) -> bool:
                     return False
                 seen.update(waiting)
                 continue
-        if not fields["content"]:
+        if is_blank(fields["content"]):
             return False
     return not waiting
+
+
+def is_blank(content: Any) -> bool:
+    """Tell whether a message's content is nothing but blanks, which providers refuse."""
+    if content.__class__ is str:
+        return not content or content.isspace()
+    return not any(block if isinstance(block, str) else block.get("text", "_").strip() for block in content)
 
 
 def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -115,7 +122,7 @@ def without_calls(message: AIMessage, dropped: Sequence[int]) -> AIMessage:
 
 
 def _said(message: BaseMessage) -> BaseMessage:
-    return message if message.content else message.model_copy(update={"content": EMPTY})
+    return message.model_copy(update={"content": EMPTY}) if is_blank(message.content) else message
 
 
 def _answer(result: BaseMessage | None, call: ToolCall, id: str) -> BaseMessage:

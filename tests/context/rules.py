@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langgraph_statekit.context.repair import is_blank
 from langgraph_statekit.context.window import is_made, live_question
 
 MARKER = re.compile(r"M\d+;")
@@ -74,9 +75,9 @@ def assert_strict(prompt: Sequence[BaseMessage]) -> None:
             blocks = message.content if isinstance(message.content, list) else []
             called = {b.get("id") for b in blocks if isinstance(b, dict) and b.get("type") == "tool_use"}
             assert called <= set(waiting), "a call in the content only"
-            assert message.content or message.tool_calls
-        else:
-            assert message.content, "an empty message"
+            assert message.tool_calls or not is_blank(message.content), "an empty message"
+        elif message.type != "system":
+            assert not is_blank(message.content), "an empty message"
     assert not waiting, "a call without its result"
 
 
@@ -84,8 +85,10 @@ def assert_kept(history: Sequence[BaseMessage], prompt: Sequence[BaseMessage]) -
     """Assert that the live question and all system messages are in the prompt, word for word."""
     live = [history[at] for at in live_question(history)]
     asked = [message for message in prompt if message.type == "human" and not is_made(message)]
-    assert [m.content or "(empty)" for m in live] == [m.content for m in asked[len(asked) - len(live) :]]
-    systems = [message.content for message in history if message.type == "system" and message.content]
+    assert ["(empty)" if is_blank(m.content) else m.content for m in live] == [
+        m.content for m in asked[len(asked) - len(live) :]
+    ]
+    systems = [message.content for message in history if message.type == "system" and not is_blank(message.content)]
     assert [message.content for message in prompt if message.type == "system"] == systems
 
 

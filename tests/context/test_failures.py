@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from prometheus_client import CollectorRegistry
 
-from langgraph_statekit import ContextPolicy, Misuse, SessionSummarizer, SummaryFailed, build_context
+from langgraph_statekit import (
+    ContextPolicy,
+    Misuse,
+    OpenTelemetryHook,
+    PrometheusHook,
+    SessionSummarizer,
+    SummaryFailed,
+    build_context,
+)
 from langgraph_statekit.context.asking import Job, transcript, wrong
 from langgraph_statekit.errors import SchemaTooNew
 from langgraph_statekit.events import Compacted, Event, Failed
@@ -130,6 +139,13 @@ def test_hooks_hear_of_each_summary_and_each_failure() -> None:
     state = {"messages": conversation(4)}
     state |= node.invoke(state, {"configurable": {"thread_id": "t"}})
     node.invoke({**state, "messages": conversation(5)}, {"configurable": {"thread_id": "t"}})
+    registry = CollectorRegistry()
+    for event in heard:
+        PrometheusHook(registry)(event)
+        OpenTelemetryHook()(event)
+    labels = {"store": "context", "operation": "summarize"}
+    assert registry.get_sample_value("statekit_summarized_tokens_total", {**labels, "by": "model"})
+    assert registry.get_sample_value("statekit_failures_total", {**labels, "error": "blank"}) == 1
     failed, done = heard
     assert isinstance(failed, Failed)
     assert (failed.error, failed.thread_id) == ("blank", "t")

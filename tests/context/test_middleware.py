@@ -12,7 +12,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
 
-from langgraph_statekit import BudgetExceeded, ContextPolicy, KnowledgePolicy, ResourcePolicy
+from langgraph_statekit import BudgetExceeded, ContextPolicy, KnowledgePolicy, ResourcePolicy, recall_tool
 from tests.context.rules import Recorder, assert_strict, conversation
 from tests.faces import config
 
@@ -123,3 +123,16 @@ def test_the_tool_trigger_gives_the_model_a_tool() -> None:
         {"messages": [HumanMessage("When?")]}, config()
     )
     assert state["messages"][2].content == "[1] refund: 5 days."
+
+
+def test_the_model_can_get_back_what_a_summary_stands_for() -> None:
+    call = AIMessage("", tool_calls=[{"name": "recall", "args": {"handle": "s1"}, "id": "r1", "type": "tool_call"}])
+    model = Script(answers=[AIMessage("ok"), call, AIMessage("so it was")], prompts=[])
+    policy = ContextPolicy(trigger=("turns", 4), slice=("turns", 2), keep=("turns", 2))
+    app = agent(model, ContextMiddleware(Recorder("Short."), policy), [recall_tool()])
+    app.invoke({"messages": [*conversation(3, calls=0), HumanMessage("go on")]}, config())
+    state = app.invoke({"messages": [HumanMessage("what was first?")]}, config())
+    found = next(message for message in state["messages"] if message.type == "tool")
+    assert "question 0" in found.content
+    assert "question 1" in found.content
+    assert "question 2" not in found.content
