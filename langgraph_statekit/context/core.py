@@ -6,7 +6,8 @@ Everything here is a pure function of its arguments but for the summarizer's ans
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -98,6 +99,14 @@ class _Rules:
     window_tokens: int | None
     limit: int | None
     ask: Ask | None
+    weighed: list[Any] = field(default_factory=list)
+
+    def tokens(self, prompt: list[BaseMessage]) -> int:
+        """Return what a prompt and what is sent beside it take; one prompt is asked about several times in a row."""
+        if not self.weighed or self.weighed[0] is not prompt:
+            self.weighed[:] = [prompt, self.counter(prompt) + self.extra_tokens]
+        found: int = self.weighed[1]
+        return found
 
 
 def build_context(
@@ -174,9 +183,9 @@ async def _build(
     else:
         prompt = prompt_of(draft, policy)
     omissions, over = list[Omission](), 0
-    if rules.limit is not None and rules.counter(prompt) + extra_tokens > rules.limit:
+    if rules.limit is not None and rules.tokens(prompt) > rules.limit:
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
-        over = max(0, rules.counter(prompt) + extra_tokens - rules.limit)
+        over = max(0, rules.tokens(prompt) - rules.limit)
     return Context(
         messages=prompt,
         summary=draft.summary,
@@ -195,21 +204,18 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessa
     for _ in range(_MOST_STEPS):
         if shown is not draft:
             prompt, shown = prompt_of(draft, policy), draft
-        due = reason(
-            draft.messages, draft.start, prompt, policy, rules.counter, rules.extra_tokens, rules.window_tokens
-        )
-        over = rules.limit is not None and rules.counter(prompt) + rules.extra_tokens > rules.limit
+        tokens = partial(rules.tokens, prompt)
+        due = reason(draft.messages, draft.start, prompt, policy, tokens, rules.window_tokens)
+        over = rules.limit is not None and rules.tokens(prompt) > rules.limit
         if due is None and done and policy.compact_to is not None:
             more = replace(policy, trigger=policy.compact_to)
-            due = reason(
-                draft.messages, draft.start, prompt, more, rules.counter, rules.extra_tokens, rules.window_tokens
-            )
+            due = reason(draft.messages, draft.start, prompt, more, tokens, rules.window_tokens)
         if due is None and not over:
             break
         shorter = settled(draft, policy)
         if shorter is not draft:
             draft = shorter
-            if due is None or _spared(prompt, prompt_of(draft, policy), due, rules.counter):
+            if due is None or _spared(prompt, prompt_of(draft, policy), due, rules):
                 continue  # that may have been enough
         end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
         if end is None and over:
@@ -226,9 +232,9 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessa
     return draft, prompt if shown is draft else prompt_of(draft, policy), done
 
 
-def _spared(prompt: Sequence[BaseMessage], shorter: Sequence[BaseMessage], due: Size, counter: TokenCounter) -> bool:
+def _spared(prompt: list[BaseMessage], shorter: list[BaseMessage], due: Size, rules: _Rules) -> bool:
     """Tell whether shorter tool results alone put off the next compaction for long enough; turns stay as many."""
-    return due[0] != "turns" and counter(shorter) <= (1 - LEAST_GAIN) * counter(prompt)
+    return due[0] != "turns" and rules.tokens(shorter) <= (1 - LEAST_GAIN) * rules.tokens(prompt)
 
 
 def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage
 
@@ -37,7 +37,11 @@ def weight(message: BaseMessage, unit: str, counter: TokenCounter) -> int:
     """Return what one message weighs in a unit other than turns."""
     if unit == "messages":
         return 1
-    return len(plain_text(message).encode("utf-8", "replace")) if unit == "bytes" else counter.message(message)
+    return _bytes_of(message) if unit == "bytes" else counter.message(message)
+
+
+def _bytes_of(message: BaseMessage) -> int:
+    return len(plain_text(message).encode("utf-8", "replace"))
 
 
 def reason(
@@ -45,11 +49,10 @@ def reason(
     start: int,
     prompt: Sequence[BaseMessage],
     policy: ContextPolicy,
-    counter: TokenCounter,
-    extra_tokens: int,
+    tokens: Callable[[], int],
     window_tokens: int | None,
 ) -> Size | None:
-    """Return the trigger that is reached, None if none is. `prompt` is what a model would be sent now."""
+    """Return the trigger that is reached, None if none is. `prompt`, of so many tokens, would be sent now."""
 
     def reached(size: Size) -> bool:
         unit, number = size
@@ -58,9 +61,9 @@ def reason(
         if unit == "turns":
             return len(messages) - start >= number and len(turns(messages, start)) >= number
         if unit == "bytes":
-            return sum(weight(message, "bytes", counter) for message in prompt) >= number
-        tokens = in_tokens(size, window_tokens)
-        return tokens is not None and counter(prompt) + extra_tokens >= tokens
+            return sum(map(_bytes_of, prompt)) >= number
+        most = in_tokens(size, window_tokens)
+        return most is not None and tokens() >= most
 
     return next((group[0] for group in policy.trigger if all(map(reached, group))), None)
 

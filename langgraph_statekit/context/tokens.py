@@ -136,7 +136,12 @@ def fingerprint(message: BaseMessage) -> int:
     said = hash(content) if content.__class__ is str else hash_of(content)
     calls = fields.get("tool_calls")
     if calls:
-        said = hash((said, *[(call["name"], call["id"], hash_of(call["args"])) for call in calls]))
+        for call in calls:
+            args = call["args"]
+            try:  # most arguments are flat
+                said = hash((said, call["name"], call["id"], *args, *args.values()))
+            except TypeError:
+                said = hash((said, call["name"], call["id"], hash_of(args)))
     return hash((message.__class__, said, fields.get("name"), fields.get("tool_call_id")))
 
 
