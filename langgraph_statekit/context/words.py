@@ -35,7 +35,8 @@ COMMON: Final = frozenset(
     without won wonder wondering word work worked working works world worth would wouldn yeah year years yes yet you
     your yourself
     ain alright apparently currently despite depending following further generally given gonna hmm hoped hopefully
-    hoping including lately let's likewise maybe meanwhile nice obviously okay otherwise possibly regarding regardless somewhat
+    hoping including lately let's likewise maybe meanwhile nice obviously okay otherwise possibly regarding
+    regardless somewhat
     speaking
     specifically ultimately unfortunately via wanna whatever whereas yep
     谢谢 你好 您好 好的 请问 今天 现在 然后 知道 觉得
