@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -21,19 +23,20 @@ SHORTENED: Final = "shortened"
 _LEAST_SAVED_CHARS: Final = 40
 _REPEATED_CHARS: Final = 60
 """A shorter thought costs no more than the mark that would stand for it."""
-_MOST_KNOWN: Final = 2_048
+_MOST_TEXTS: Final = 16_384
+_texts: dict[int, str] = {}
+"""What to show in place of a result, by what it and its call say; empty for the result itself."""
 
 
-class _Known(NamedTuple):
-    """What was shown in place of a message; `print` tells whether somebody has changed it since."""
+class _Shown(NamedTuple):
+    """The copy that is shown in place of a message, as long as that lives; `print` tells whether it was changed."""
 
-    of: BaseMessage
-    text: str
-    shown: BaseMessage
+    of: ref[BaseMessage]
+    copy: BaseMessage
     print: int
 
 
-_known: dict[int, _Known] = {}
+_shown: dict[int, _Shown] = {}
 
 
 def compress(messages: Sequence[BaseMessage], policy: ToolResultPolicy | None = None) -> list[BaseMessage]:
@@ -127,14 +130,25 @@ def _shortened(message: ToolMessage, call: Call | None, policy: ToolResultPolicy
         return message
     asked = (call["name"], hash_of(call["args"])) if call else None
     key = hash((fingerprint(message), message.status, asked, settings))
-    known = _known.get(key)
-    if known is None or known.of is not message or fingerprint(known.shown) != known.print:
-        text = _short_text(message, call, policy) if known is None else known.text
-        shown = _copy(message, text) if text else message
-        if len(_known) >= _MOST_KNOWN:
-            _known.pop(next(iter(_known)), None)
-        known = _known[key] = _Known(message, text, shown, fingerprint(shown))
-    return known.shown
+    held = _shown.get(key)
+    if held is not None and held.of() is message and fingerprint(held.copy) == held.print:
+        return held.copy
+    text = _texts.get(key)
+    if text is None:
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.pop(next(iter(_texts)), None)
+        text = _texts[key] = _short_text(message, call, policy)
+    if not text:
+        return message
+    copy = _copy(message, text)
+    _shown[key] = _Shown(ref(message, partial(_forget, key)), copy, fingerprint(copy))
+    return copy
+
+
+def _forget(key: int, gone: ref[BaseMessage]) -> None:
+    held = _shown.get(key)
+    if held is not None and held.of is gone:
+        _shown.pop(key, None)
 
 
 def _short_text(message: ToolMessage, call: Call | None, policy: ToolResultPolicy) -> str:
