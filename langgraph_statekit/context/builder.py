@@ -37,11 +37,11 @@ from langgraph_statekit.context.lint import lint_system
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.plan import in_tokens
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.report import ContextReport, Prices, report_of
+from langgraph_statekit.context.report import ContextReport, Prices, kind_of, report_of
 from langgraph_statekit.context.summaries import loaded, locate, roots
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import turns
+from langgraph_statekit.context.window import live_question, turns
 from langgraph_statekit.errors import Misuse
 
 _logger: Final = logging.getLogger("langgraph_statekit")
@@ -120,6 +120,8 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         self.findings = tuple(lint_system(text, max_system_tokens))
         if self.counter.text(text) > max_system_tokens:
             raise Misuse(f"{self.findings[0]}: shorten it or raise max_system_tokens")
+        self._made: tuple[str, str] | None = None
+        self._warned = False
         for finding in self.findings:
             _logger.warning("%s", finding)
         channels = {self.messages_key: list[AnyMessage], self.summary_key: dict[str, Any]}
@@ -168,6 +170,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
             extra_tokens=work.extra_tokens,
         )
         tell(self._hooks, config, context.compactions, began)
+        self._notice(context)
         return self._prompt(work, context)
 
     async def abuild(
@@ -191,6 +194,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
             extra_tokens=work.extra_tokens,
         )
         tell(self._hooks, config, context.compactions, began)
+        self._notice(context)
         return self._prompt(work, context)
 
     def tool(self, name: str = "look_up", description: str | None = None) -> BaseTool:
@@ -212,6 +216,16 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
 
         text = description or "Look up documents and facts. Use it when you lack information to answer."
         return StructuredTool.from_function(look, alook, name=name, description=text)
+
+    def _notice(self, context: Context) -> None:
+        """Warn, once, of a summary that is made again: then the last one was not stored."""
+        for node in context.summary["nodes"][-1:] if context.compactions and not self._warned else ():
+            if self._made == (node["first_id"], node["last_id"]):
+                self._warned = True
+                _logger.warning(
+                    "the same summary was made twice: store the update of %r, a channel of the state", self.summary_key
+                )
+            self._made = (node["first_id"], node["last_id"])
 
     def _work(self, state: Any, extra_tokens: int, policy: ContextPolicy | None) -> _Work:
         messages = messages_of(state, self.messages_key)
@@ -254,7 +268,8 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         return Prompt(messages=messages, update=update, report=report, context=context)
 
     def _output(self, state: Any, prompt: Prompt) -> dict[str, Any]:
-        return {self.output_key: unseen(prompt.messages, messages_of(state, self.messages_key)), **prompt.update}
+        history = messages_of(state, self.messages_key)
+        return {self.output_key: unseen(prompt, history), **prompt.update}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,15 +290,22 @@ def _turn(messages: Sequence[BaseMessage], summary: Any) -> int:
     return sum(node["turns"] for node in roots(chain)) + len(turns(messages, start))
 
 
-def unseen(prompt: Sequence[BaseMessage], history: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Return the prompt with no message id that the history has not.
+def unseen(prompt: Prompt, history: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the prompt's messages with no id that the history has not.
 
     LangGraph streams a node's new messages to the user; it knows them by their ids.
     """
-    known = {message.id for message in history}
     if not history or history[-1].id is None:
-        return list(prompt)
-    return [message if message.id in known else message.model_copy(update={"id": history[-1].id}) for message in prompt]
+        return prompt.messages
+    known = {
+        message.id for message in (*history[prompt.context.start :], *(history[at] for at in live_question(history)))
+    }
+    return [
+        message
+        if message.id in known or kind_of(message) == "summary"
+        else message.model_copy(update={"id": history[-1].id})
+        for message in prompt.messages
+    ]
 
 
 def pre_model_hook(summarizer: Any = None, policy: ContextPolicy | None = None, **options: Any) -> ContextBuilder:

@@ -117,6 +117,7 @@ def build_context(
     summarizer: Any = None,
     counter: TokenCounter | None = None,
     extra_tokens: int = 0,
+    compact: bool = True,
     located: bool = True,
 ) -> Context:
     """Return the prompt for a history, and the summary to keep for the next one.
@@ -132,6 +133,7 @@ def build_context(
             and gives a text or a message. None makes extracts without a model.
         counter: Counts tokens; None estimates them from bytes.
         extra_tokens: What is sent beside the messages: a system prompt that is not among them, the tools' schemas.
+        compact: False shows the stored summary and makes none, for a graph in which another node makes them.
         located: False if the covered messages are no longer in the history.
 
     Raises:
@@ -139,7 +141,8 @@ def build_context(
         Misuse: A fraction of the model's window is asked for, and the window is not known.
         SchemaTooNew: A later release wrote the summary.
     """
-    return run_sync(_build(messages, summary, policy, asks(summarizer, sync=True), counter, extra_tokens, located))
+    ask = asks(summarizer, sync=True)
+    return run_sync(_build(messages, summary, policy, ask, counter, extra_tokens, compact, located))
 
 
 async def abuild_context(
@@ -150,10 +153,12 @@ async def abuild_context(
     summarizer: Any = None,
     counter: TokenCounter | None = None,
     extra_tokens: int = 0,
+    compact: bool = True,
     located: bool = True,
 ) -> Context:
     """Return what `build_context` returns; the summarizer is awaited."""
-    return await _build(messages, summary, policy, asks(summarizer, sync=False), counter, extra_tokens, located)
+    ask = asks(summarizer, sync=False)
+    return await _build(messages, summary, policy, ask, counter, extra_tokens, compact, located)
 
 
 async def _build(
@@ -163,6 +168,7 @@ async def _build(
     ask: Ask | None,
     counter: TokenCounter | None,
     extra_tokens: int,
+    compact: bool,
     located: bool,
 ) -> Context:
     policy = policy or ContextPolicy()
@@ -171,7 +177,11 @@ async def _build(
     rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
     draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
-    draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+    compactions: list[Compaction] = []
+    if compact:
+        draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+    else:
+        prompt = prompt_of(draft, policy)
     omissions, over = list[Omission](), 0
     if rules.limit is not None and rules.tokens(prompt) > rules.limit:
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
@@ -229,15 +239,21 @@ def _spared(prompt: list[BaseMessage], shorter: list[BaseMessage], due: Size, ru
 
 def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:
     """Return how to make the next summary: `ask` a model, `extract` without one, or `wait`."""
-    failures = draft.summary["failures"]
+    failures, policy = draft.summary["failures"], rules.policy
     if rules.ask is None:
         return "extract"
     if failures is None:
         return "ask"
-    pause = rules.policy.retry_after_messages << (min(failures["count"], 6) - 1)
-    if len(draft.messages) - draft.start >= failures["fresh"] + max(pause, 1):
+    pause = policy.retry_after_messages << (min(failures["count"], 6) - 1)
+    if _seen(draft) >= failures["seen"] + max(pause, 1):
         return "ask"
-    return "extract" if over and rules.policy.on_error == "fallback" else "wait"
+    broken = over or failures["count"] >= policy.max_failures
+    return "extract" if broken and policy.on_error == "fallback" else "wait"
+
+
+def _seen(draft: Draft) -> int:
+    """Return how many messages the conversation had so far."""
+    return sum(node["covered"] for node in draft.summary["nodes"]) + len(draft.messages) - draft.start
 
 
 async def _covered(
@@ -275,7 +291,7 @@ async def _covered(
         count = (summary["failures"] or {"count": 0})["count"] + 1
         summary = {
             **summary,
-            "failures": {"count": count, "fresh": len(messages) - draft.start, "problem": answer.problem},
+            "failures": {"count": count, "seen": _seen(draft), "problem": answer.problem},
         }
         if policy.on_error == "keep" or not (over or count >= policy.max_failures):
             return replace(draft, summary=summary), [record]

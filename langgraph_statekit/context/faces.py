@@ -63,9 +63,9 @@ def messages_of(state: Any, name: str) -> list[BaseMessage]:
     messages = value_of(state, name)
     if messages is None:
         raise Misuse(f"the state has no {name!r}: name the channel of the messages with messages_key")
-    wrong = next((each for each in messages if not isinstance(each, BaseMessage)), None)
-    if wrong is not None:
-        raise Misuse(f"{name!r} must hold messages, not {type(wrong).__name__}: give the channel add_messages")
+    for each in messages[:1], messages[-1:]:
+        if each and not isinstance(each[0], BaseMessage):
+            raise Misuse(f"{name!r} must hold messages, not {type(each[0]).__name__}: give the channel add_messages")
     return messages if isinstance(messages, list) else list(messages)
 
 

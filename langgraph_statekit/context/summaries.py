@@ -52,10 +52,10 @@ class Node(TypedDict):
 
 
 class Failures(TypedDict):
-    """Failed summaries in a row, and how many messages were unsummarized at the last one."""
+    """Failed summaries in a row, and how many messages the conversation had at the last one."""
 
     count: int
-    fresh: int
+    seen: int
     problem: str
 
 

@@ -137,6 +137,13 @@ def test_the_model_can_look_up_by_a_tool() -> None:
     assert tool.invoke({"query": "refund"}) == "[d0] manual Refunds take 5 days."
 
 
+def test_a_summary_that_nobody_stores_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    builder = ContextBuilder(session=SessionSummarizer(Recorder(), POLICY))
+    for turns in (6, 6, 6):
+        builder.build({"messages": conversation(turns)})
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["the same summary was made twice"]
+
+
 def test_the_report_adds_up_and_prices_the_prompt() -> None:
     prices = Prices(input=3.0, cached_input=0.3)
     builder = ContextBuilder(system="Be brief.", session=SessionSummarizer(Recorder(), POLICY), prices=prices)

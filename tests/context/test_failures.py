@@ -54,9 +54,30 @@ def test_the_next_try_waits_and_then_an_extract_without_a_model_takes_over() -> 
         events.append([(each.by, each.attempts) for each in context.compactions])
     assert events[0] == [("none", 2)]
     assert events[1] == [("extract", 2)]
-    assert events[2] == []
+    assert events[2] == [("extract", 0)], "it is not asked while it pauses"
     assert summary is not None
     assert "0" in summary["nodes"][0]["text"]
+
+
+def test_a_summarizer_that_is_down_for_long_is_asked_ever_less_often_and_the_prompt_stays_short() -> None:
+    recorder, summary = Recorder(ConnectionError("down")), None
+    for turns in range(1, 80):
+        context = build_context(conversation(turns), summary, POLICY, summarizer=recorder)
+        summary = context.summary
+        assert turns < 8 or len(context.messages) <= 4 * 4
+    assert len(recorder.prompts) <= 2 * 8
+    up = build_context(conversation(200), summary, POLICY, summarizer=Recorder())
+    assert up.summary["failures"] is None
+
+
+def test_a_view_shows_what_is_stored_and_makes_nothing() -> None:
+    history = conversation(9)
+    assert build_context(history, None, POLICY, compact=False).messages == history
+    summary = build_context(history, None, POLICY, summarizer=Recorder()).summary
+    shown = build_context(conversation(30), summary, POLICY, compact=False)
+    assert not shown.changed
+    assert not shown.compactions
+    assert "Summary 1." in str(shown.messages[0].content)
 
 
 def test_one_good_answer_ends_the_failures() -> None:

@@ -66,7 +66,7 @@ def view_graph(saver: Any) -> Any:
     chat = model()
 
     def answer(state: Watching) -> Any:
-        prompt = build_context(state["messages"], state.get("session_summary"), POLICY).messages
+        prompt = build_context(state["messages"], state.get("session_summary"), POLICY, compact=False).messages
         assert_strict(prompt)
         assert_kept(state["messages"], prompt)
         return {"messages": [chat.invoke(prompt)]}
