@@ -14,7 +14,7 @@ from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, d
 from langgraph_statekit.context.placeholders import DOCUMENT, RESULT, SAME, content_id, placeholder
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
-from langgraph_statekit.context.tokens import fingerprint, hash_of
+from langgraph_statekit.context.tokens import fingerprint, hash_of, make_room
 from langgraph_statekit.context.verbatim import is_marked, is_verbatim
 from langgraph_statekit.errors import Misuse
 
@@ -135,8 +135,7 @@ def _shortened(message: ToolMessage, call: Call | None, policy: ToolResultPolicy
         return held.copy
     text = _texts.get(key)
     if text is None:
-        if len(_texts) >= _MOST_TEXTS:
-            _texts.pop(next(iter(_texts)), None)
+        make_room(_texts, _MOST_TEXTS)
         text = _texts[key] = _short_text(message, call, policy)
     if not text:
         return message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
 from langchain_core.messages import BaseMessage, SystemMessage
@@ -85,8 +86,7 @@ class TokenCounter:
         found = self._known.get(key)
         if found is None:
             found = self._asked(message) if self._count else message_tokens(message, self._media_tokens)
-            if len(self._known) >= MOST_CACHED:
-                self._known.pop(next(iter(self._known)), None)
+            make_room(self._known, MOST_CACHED)
             self._known[key] = found
         return found
 
@@ -112,8 +112,7 @@ class TokenCounter:
             held, found = self._tools.get(id(tool), (None, 0))
             if held is not tool:
                 found = count_text(_schema(tool))
-                if len(self._tools) >= MOST_CACHED:
-                    self._tools.pop(next(iter(self._tools)), None)
+                make_room(self._tools, MOST_CACHED)
                 self._tools[id(tool)] = (tool, found)
             total += found
         return total
@@ -186,6 +185,13 @@ def _block_tokens(block: Any, media_tokens: int) -> int:
     if isinstance(block, (list, tuple)):
         return sum(_block_tokens(item, media_tokens) for item in block)
     return count_text(plain_json(block))
+
+
+def make_room(known: dict[int, Any], most: int) -> None:
+    """Forget the oldest of what is known if there is no room for one more; other threads may do the same."""
+    if len(known) >= most:
+        with suppress(RuntimeError, StopIteration):  # another thread has just changed it
+            known.pop(next(iter(known)), None)
 
 
 def hash_of(value: Any) -> int:
