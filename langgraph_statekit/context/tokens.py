@@ -136,11 +136,7 @@ def fingerprint(message: BaseMessage) -> int:
     calls = fields.get("tool_calls")
     if calls:
         for call in calls:
-            args = call["args"]
-            try:  # most arguments are flat
-                said = hash((said, call["name"], call["id"], *args, *args.values()))
-            except TypeError:
-                said = hash((said, call["name"], call["id"], hash_of(args)))
+            said = hash((said, call["name"], call["id"], hash_of(call["args"])))
     return hash((message.__class__, said, fields.get("name"), fields.get("tool_call_id")))
 
 
@@ -200,8 +196,11 @@ def hash_of(value: Any) -> int:
     if kind is str:
         return hash(value)
     if kind is dict or isinstance(value, Mapping):
-        flat = all(item.__class__ is str for item in value.values())
-        return hash((dict, *value, *(value.values() if flat else map(hash_of, value.values()))))
+        values = value.values()
+        try:  # most are flat; 1, 1.0 and True are one to Python but not to a reader
+            return hash((dict, *value, *values, *map(type, values)))
+        except TypeError:
+            return hash((dict, *value, *map(hash_of, values)))
     if kind is list or isinstance(value, (list, tuple)):
         return hash((list, *map(hash_of, value)))
     try:

@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from langgraph_statekit import Misuse
+from langgraph_statekit.context.asking import transcript
 from langgraph_statekit.context.compress import ContextCompressor, _shown, compress
 from langgraph_statekit.context.placeholders import (
     Placeholder,
@@ -134,6 +135,17 @@ def test_what_the_application_marked_or_excluded_stays_whole() -> None:
     assert compress(history, ToolResultPolicy(keep=0, exclude_tools=("search",))) == history
     history[2].additional_kwargs["statekit"] = {"verbatim": True}
     assert compress(history, ToolResultPolicy(keep=0)) == history
+
+
+def test_a_summarizer_reads_digests_but_what_is_excluded_whole() -> None:
+    history = turn(1, FOUND)
+    history[2].name = None
+    assert FOUND in transcript(history)
+    told = transcript(history, ToolResultPolicy())
+    assert "[tool search] 9: HAT0 available" in told
+    assert '[assistant calls search] {"day": 1}' in told
+    assert FOUND in transcript(history, ToolResultPolicy(exclude_tools=("search",)))
+    assert FOUND in transcript(history, ToolResultPolicy(digest="off"))
 
 
 def test_a_repeated_thought_is_shown_once() -> None:
