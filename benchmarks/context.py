@@ -40,12 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Ask the questions and write what was found; 1 if ours or a peer gave no numbers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.context", description=__doc__)
     parser.add_argument("questions", nargs="*", default=["chat", "facts", "kit"], help="some of chat, facts, kit")
+    parser.add_argument("--only", default="", help="of chat, those whose name has this in it; the others stay")
     given = parser.parse_args(arguments)
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     failed = 0
     for question in given.questions:
-        found: dict[str, Any] = {}
-        asked = [(each.name, each.home) for each in CONTESTANTS] if question == "chat" else [(question, FACTS)]
+        found: dict[str, Any] = dict(results.get("chat", {})) if question == "chat" and given.only else {}
+        chats = [(each.name, each.home) for each in CONTESTANTS if given.only in each.name]
+        asked = chats if question == "chat" else [(question, FACTS)]
         for name, home in asked:
             try:
                 found[name] = _asked(home, f"benchmarks.context_{question}", *([name] if question == "chat" else []))

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from langgraph_statekit.context.summaries import originals
     from langgraph_statekit.context.summarize import SessionSummarizer
     from langgraph_statekit.context.tokens import TokenCounter
+    from langgraph_statekit.effect_rules import Effect, SettledEffects
+    from langgraph_statekit.effects import EffectLedger, effect
     from langgraph_statekit.errors import (
         BudgetExceeded,
         CheckpointMissing,
         Conflict,
         Corrupt,
         DataError,
+        EffectUnknown,
         Fenced,
         Misuse,
         SchemaTooNew,
@@ -72,6 +75,11 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
+    "Effect": "effect_rules",
+    "EffectLedger": "effects",
+    "EffectUnknown": "errors",
+    "SettledEffects": "effect_rules",
+    "effect": "effects",
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
@@ -143,6 +151,9 @@ __all__ = [
     "Corrupt",
     "DataError",
     "Drift",
+    "Effect",
+    "EffectLedger",
+    "EffectUnknown",
     "Encryption",
     "FailureRate",
     "Fenced",
@@ -164,6 +175,7 @@ __all__ = [
     "SchemaTooNew",
     "SerializableResult",
     "SessionSummarizer",
+    "SettledEffects",
     "SqliteSaver",
     "StatekitError",
     "StatekitSaver",
@@ -181,6 +193,7 @@ __all__ = [
     "build_context",
     "check_compat",
     "copy_threads",
+    "effect",
     "expand",
     "guard",
     "lint_system",

@@ -6,6 +6,7 @@ StatekitError
 ├── Fenced                           a newer holder owns the thread; stop
 ├── SummaryFailed                    the summarizer gave no summary, and the policy asks for this error; nothing is lost
 ├── BudgetExceeded                   the thread has used up its tokens, requests or time; raise the limit or stop
+├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
@@ -50,6 +51,13 @@ class SummaryFailed(StatekitError):
 
 class BudgetExceeded(StatekitError):
     """A thread has used up its tokens, requests or time, so no model was called; raise the limit to go on."""
+
+
+class EffectUnknown(StatekitError):
+    """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
+
+    Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
+    """
 
 
 class TopologyDrift(StatekitError):

@@ -12,6 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
+    {"checkpoint.cells"},
     {
         "extras",
         "thread_ids",
@@ -54,7 +55,9 @@ LAYERS = [
     {"context.builder"},
     {"context.middleware"},
     {"checkpoint.sweeping"},
+    {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
+    {"checkpoint.encrypted_cells"},
     {"checkpoint.observed", "checkpoint.encrypted"},
     {"leases"},
     {"checkpoint.lifecycle"},
@@ -62,7 +65,10 @@ LAYERS = [
     {"checkpoint.progress_bar", "checkpoint.sides"},
     {"checkpoint.copying", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
-    {"context"},
+    {"effect_rules"},
+    {"effect_attempts"},
+    {"effect_engine"},
+    {"effects"},
     {"topology", "migrating"},
     {"renaming"},
     {"compat"},
@@ -72,7 +78,7 @@ LAYERS = [
     {"cli.serializer", "cli.terminal"},
     {"cli.status"},
     {"cli.stores"},
-    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
+    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor", "cli.effects"},
     {"cli.program"},
     {"__main__"},
 ]

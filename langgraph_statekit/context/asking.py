@@ -155,9 +155,11 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
     prompt puts around it.
     """
     lines: list[str] = []
+    names: dict[str | None, str] = {}
     for message in messages:
         text = plain_text(message)
         if isinstance(message, AIMessage):
+            names.update((call["id"], call["name"]) for call in message.tool_calls)
             if text:
                 lines.append(f"[assistant] {text}")
             lines += [
@@ -166,8 +168,9 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
             ]
         elif isinstance(message, ToolMessage):
             failed = " failed" if message.status == "error" else ""
-            found = result_text(message, results) if results else text
-            lines.append(f"[tool {message.name or 'result'}{failed}] {found}")
+            name = names.get(message.tool_call_id, message.name)
+            found = result_text(message, name, results) if results else text
+            lines.append(f"[tool {name or 'result'}{failed}] {found}")
         elif message.type != "system":
             lines.append(f"[{'user' if message.type == 'human' else message.type}] {text}")
     return _FRAME.sub("&lt;", "\n".join(lines))

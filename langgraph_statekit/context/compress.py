@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -12,7 +14,7 @@ from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, d
 from langgraph_statekit.context.placeholders import DOCUMENT, RESULT, SAME, content_id, placeholder
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
-from langgraph_statekit.context.tokens import fingerprint, hash_of
+from langgraph_statekit.context.tokens import fingerprint, hash_of, make_room
 from langgraph_statekit.context.verbatim import is_marked, is_verbatim
 from langgraph_statekit.errors import Misuse
 
@@ -21,19 +23,20 @@ SHORTENED: Final = "shortened"
 _LEAST_SAVED_CHARS: Final = 40
 _REPEATED_CHARS: Final = 60
 """A shorter thought costs no more than the mark that would stand for it."""
-_MOST_KNOWN: Final = 2_048
+_MOST_TEXTS: Final = 16_384
+_texts: dict[int, str] = {}
+"""What to show in place of a result, by what it and its call say; empty for the result itself."""
 
 
-class _Known(NamedTuple):
-    """What was shown in place of a message; `print` tells whether somebody has changed it since."""
+class _Shown(NamedTuple):
+    """The copy that is shown in place of a message, as long as that lives; `print` tells whether it was changed."""
 
-    of: BaseMessage
-    text: str
-    shown: BaseMessage
+    of: ref[BaseMessage]
+    copy: BaseMessage
     print: int
 
 
-_known: dict[int, _Known] = {}
+_shown: dict[int, _Shown] = {}
 
 
 def compress(messages: Sequence[BaseMessage], policy: ToolResultPolicy | None = None) -> list[BaseMessage]:
@@ -102,12 +105,10 @@ class ContextCompressor(Runnable[Any, Any]):
         return {self.output_key: compress(found, self.policy)}
 
 
-def result_text(message: ToolMessage, policy: ToolResultPolicy) -> str:
-    """Return what a tool found, in one line unless the policy wants it whole; the call stands elsewhere."""
+def result_text(message: ToolMessage, name: str | None, policy: ToolResultPolicy) -> str:
+    """Return what the tool of this name found, in one line unless the policy wants it whole; without its call."""
     whole = plain_text(message)
-    keeps = (
-        policy.digest == "off" or message.name in policy.exclude_tools or is_verbatim(message, policy.verbatim_kinds)
-    )
+    keeps = policy.digest == "off" or name in policy.exclude_tools or is_verbatim(message, policy.verbatim_kinds)
     if keeps or _is_shortened(message):
         return whole
     short = digest_result(message, numbers=policy.numbers)
@@ -127,14 +128,24 @@ def _shortened(message: ToolMessage, call: Call | None, policy: ToolResultPolicy
         return message
     asked = (call["name"], hash_of(call["args"])) if call else None
     key = hash((fingerprint(message), message.status, asked, settings))
-    known = _known.get(key)
-    if known is None or known.of is not message or fingerprint(known.shown) != known.print:
-        text = _short_text(message, call, policy) if known is None else known.text
-        shown = _copy(message, text) if text else message
-        if len(_known) >= _MOST_KNOWN:
-            _known.pop(next(iter(_known)), None)
-        known = _known[key] = _Known(message, text, shown, fingerprint(shown))
-    return known.shown
+    held = _shown.get(key)
+    if held is not None and held.of() is message and fingerprint(held.copy) == held.print:
+        return held.copy
+    text = _texts.get(key)
+    if text is None:
+        make_room(_texts, _MOST_TEXTS)
+        text = _texts[key] = _short_text(message, call, policy)
+    if not text:
+        return message
+    copy = _copy(message, text)
+    _shown[key] = _Shown(ref(message, partial(_forget, key)), copy, fingerprint(copy))
+    return copy
+
+
+def _forget(key: int, gone: ref[BaseMessage]) -> None:
+    held = _shown.get(key)
+    if held is not None and held.of is gone:
+        _shown.pop(key, None)
 
 
 def _short_text(message: ToolMessage, call: Call | None, policy: ToolResultPolicy) -> str:

@@ -84,11 +84,9 @@ def _result(message: ToolMessage, text: str, max_chars: int, *, numbers: bool) -
         return clipped(f"error: {_error(text)}", max_chars)
     if text[:1] in ("{", "["):
         try:
-            value = json.loads(text)
-        except ValueError:
-            pass
-        else:
-            return clipped(digest_json(value, max_chars, numbers=numbers), max_chars)
+            return clipped(digest_json(json.loads(text), max_chars, numbers=numbers), max_chars)
+        except (ValueError, RecursionError):
+            pass  # no JSON, or deeper than anybody reads: then it is text
     if len(text) <= max_chars:
         return one_line(text)
     return clipped(_table(text) or _prose(text, max_chars), max_chars)

@@ -55,7 +55,6 @@ class ToolResultPolicy:
             default: their digest is the error.
         offload_chars: A longer result of these kinds is shown as a mark such as `[DOC_SUMMARY:id]`; None for never.
         numbers: Shows large numbers in digests in readable form; never ids, nor amounts in arguments.
-        media_tokens: What an image, a file or a sound counts.
     """
 
     keep: int = 3
@@ -64,10 +63,9 @@ class ToolResultPolicy:
     verbatim_kinds: tuple[str, ...] = VERBATIM_KINDS[:-1]
     offload_chars: int | None = None
     numbers: bool = False
-    media_tokens: int = 1_000
 
     def __post_init__(self) -> None:
-        require_numbers(int, 0, keep=self.keep, media_tokens=self.media_tokens)
+        require_numbers(int, 0, keep=self.keep)
         if self.offload_chars is not None:
             require_numbers(int, 1, offload_chars=self.offload_chars)
         if self.digest not in ("auto", "off"):

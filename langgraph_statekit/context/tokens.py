@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
 from langchain_core.messages import BaseMessage, SystemMessage
@@ -85,8 +86,7 @@ class TokenCounter:
         found = self._known.get(key)
         if found is None:
             found = self._asked(message) if self._count else message_tokens(message, self._media_tokens)
-            if len(self._known) >= MOST_CACHED:
-                self._known.pop(next(iter(self._known)), None)
+            make_room(self._known, MOST_CACHED)
             self._known[key] = found
         return found
 
@@ -112,8 +112,7 @@ class TokenCounter:
             held, found = self._tools.get(id(tool), (None, 0))
             if held is not tool:
                 found = count_text(_schema(tool))
-                if len(self._tools) >= MOST_CACHED:
-                    self._tools.pop(next(iter(self._tools)), None)
+                make_room(self._tools, MOST_CACHED)
                 self._tools[id(tool)] = (tool, found)
             total += found
         return total
@@ -137,11 +136,7 @@ def fingerprint(message: BaseMessage) -> int:
     calls = fields.get("tool_calls")
     if calls:
         for call in calls:
-            args = call["args"]
-            try:  # most arguments are flat
-                said = hash((said, call["name"], call["id"], *args, *args.values()))
-            except TypeError:
-                said = hash((said, call["name"], call["id"], hash_of(args)))
+            said = hash((said, call["name"], call["id"], hash_of(call["args"])))
     return hash((message.__class__, said, fields.get("name"), fields.get("tool_call_id")))
 
 
@@ -188,14 +183,24 @@ def _block_tokens(block: Any, media_tokens: int) -> int:
     return count_text(plain_json(block))
 
 
+def make_room(known: dict[int, Any], most: int) -> None:
+    """Forget the oldest of what is known if there is no room for one more; other threads may do the same."""
+    if len(known) >= most:
+        with suppress(RuntimeError, StopIteration):  # another thread has just changed it
+            known.pop(next(iter(known)), None)
+
+
 def hash_of(value: Any) -> int:
     """Return a number that tells JSON values apart, within a process."""
     kind = value.__class__
     if kind is str:
         return hash(value)
     if kind is dict or isinstance(value, Mapping):
-        flat = all(item.__class__ is str for item in value.values())
-        return hash((dict, *value, *(value.values() if flat else map(hash_of, value.values()))))
+        values = value.values()
+        try:  # most are flat; 1, 1.0 and True are one to Python but not to a reader
+            return hash((dict, *value, *values, *map(type, values)))
+        except TypeError:
+            return hash((dict, *value, *map(hash_of, values)))
     if kind is list or isinstance(value, (list, tuple)):
         return hash((list, *map(hash_of, value)))
     try:

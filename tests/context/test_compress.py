@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from copy import deepcopy
 from typing import Any
@@ -13,7 +14,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from langgraph_statekit import Misuse
-from langgraph_statekit.context.compress import ContextCompressor, compress
+from langgraph_statekit.context.asking import transcript
+from langgraph_statekit.context.compress import ContextCompressor, _shown, compress
 from langgraph_statekit.context.placeholders import (
     Placeholder,
     content_id,
@@ -135,6 +137,17 @@ def test_what_the_application_marked_or_excluded_stays_whole() -> None:
     assert compress(history, ToolResultPolicy(keep=0)) == history
 
 
+def test_a_summarizer_reads_digests_but_what_is_excluded_whole() -> None:
+    history = turn(1, FOUND)
+    history[2].name = None
+    assert FOUND in transcript(history)
+    told = transcript(history, ToolResultPolicy())
+    assert "[tool search] 9: HAT0 available" in told
+    assert '[assistant calls search] {"day": 1}' in told
+    assert FOUND in transcript(history, ToolResultPolicy(exclude_tools=("search",)))
+    assert FOUND in transcript(history, ToolResultPolicy(digest="off"))
+
+
 def test_a_repeated_thought_is_shown_once() -> None:
     thought = "I will look up the reservation first and then compare the two fares that the user asked for."
     history = turn(1, "a") + turn(2, "b") + turn(3, "c")
@@ -161,6 +174,17 @@ def test_the_model_that_changes_what_it_was_shown_changes_no_later_prompt() -> N
     first = compress(history, policy)[2]
     text, first.content = first.content, "spoiled"
     assert compress(history, policy)[2].content == text
+
+
+def test_what_is_shown_lives_no_longer_than_the_history() -> None:
+    before = len(_shown)
+    history = [*turn(1, FOUND), *turn(2, "ok")]
+    for _ in range(2):
+        assert compress(history, ToolResultPolicy(keep=0))[2].content != FOUND
+    assert len(_shown) == before + 1
+    del history
+    gc.collect()
+    assert len(_shown) <= before
 
 
 def test_a_mark_leads_only_to_the_text_it_was_made_of() -> None:

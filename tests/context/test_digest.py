@@ -56,6 +56,12 @@ def test_what_names_a_thing_is_told_before_the_rest() -> None:
     assert "payment_methods=card_1, card_2" in shown(json.dumps(cards))
 
 
+@pytest.mark.parametrize("depth", [300, 990, 100_000])
+def test_json_of_any_depth_has_a_line(depth: int) -> None:
+    for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        assert 0 < len(shown(text)) < 300
+
+
 def test_a_failed_call_is_told_as_an_error() -> None:
     assert shown("no such seat", status="error", seat="4A") == "weather: 4A → error: no such seat"
 

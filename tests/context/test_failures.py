@@ -28,7 +28,7 @@ BAD = {
     "thoughts only": "<think>The user wants a summary.</think>",
     "canned": "I'm sorry, but I can't summarize this conversation.",
     "canned in Chinese": "很抱歉，我无法总结这段对话。",
-    "echo": "question 0 " + "q" * 60 + '\n[assistant calls look] {"q": 0}\n[tool result] result 0 ' + "r" * 60,
+    "echo": "question 0 " + "q" * 60 + '\n[assistant calls look] {"q": 0}\n[tool look] result 0 ' + "r" * 60,
     "oversized": "word " * 2_000,
     "wrong language": "用户询问了几个问题，助手查询了结果并且回答了所有的问题，一切都很顺利。",
     "error": ConnectionError("no route"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import pytest
@@ -12,6 +13,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.tools import tool
 
 from langgraph_statekit import Misuse
+from langgraph_statekit.context import tokens
 from langgraph_statekit.context.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, TokenCounter, count_text, message_tokens
 from tests.context.histories import FEW, histories
 
@@ -97,3 +99,13 @@ def test_the_system_prompt_and_the_tools_are_counted() -> None:
 def test_a_counter_that_counts_nothing_is_refused(count: object) -> None:
     with pytest.raises(Misuse, match="count"):
         TokenCounter(count)([HumanMessage("x")])  # type: ignore[arg-type]
+
+
+def test_a_counter_may_be_shared_by_threads_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MOST_CACHED", 16)
+    counter = TokenCounter()
+    histories = [[HumanMessage("x" * 4 * n, id=f"{n}") for n in range(first, first + 40)] for first in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda history: [counter(history) for _ in range(20)], histories))
+    assert found == [[sum(map(message_tokens, history))] * 20 for history in histories]
+    assert len(counter._known) < 16 + 8
