@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
 from langgraph_statekit.context.plain_text import plain_text
-from langgraph_statekit.context.tokens import plain_json
-from langgraph_statekit.context.window import key_of, open_call, pairs
+from langgraph_statekit.context.tokens import fingerprint, plain_json
+from langgraph_statekit.context.window import AI, key_of, open_call, pairs
 
 UNANSWERED: Final = "No result was recorded for this call."
 BEGINNING: Final = "(The conversation begins.)"
@@ -20,32 +20,52 @@ _CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chun
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
 
+_MOST_COPIES: Final = 2_048
+M = TypeVar("M", bound=BaseMessage)
 
-def sound(messages: Sequence[BaseMessage]) -> bool:
-    """Tell whether `repair` would change nothing; this is the fast path of every model call."""
-    waiting: list[str | None] = []
-    seen: set[str | None] = set()
-    for message in messages:
+
+class _Copy(NamedTuple):
+    """A message whose calls have other ids, made once for all prompts: copies are what takes the time."""
+
+    of: BaseMessage
+    copy: BaseMessage
+    prints: tuple[int, int]
+
+
+_copies: dict[tuple[int, tuple[str | None, ...]], _Copy] = {}
+
+
+def sound_until(messages: Sequence[BaseMessage], seen: set[str]) -> int:
+    """Return up to where `repair` would change nothing, always the begin of a block; the ids of its calls go to `seen`.
+
+    This is the fast path of every model call.
+    """
+    waiting: list[str] = []
+    asked: list[str] = []
+    block = 0
+    for at, message in enumerate(messages):
         fields = message.__dict__  # a history is long, and attributes of pydantic models are slow
         kind = fields["type"]
         if kind == "tool":
             if not waiting or waiting.pop(0) != fields["tool_call_id"]:
-                return False
+                return block
             continue
-        if waiting or kind == "system" or kind == "remove":
-            return False
+        if waiting:
+            return block
+        seen.update(asked)
+        asked, block = [], at
         if kind == "ai":
             if fields["invalid_tool_calls"]:
-                return False
+                return block
             if calls := fields["tool_calls"]:
-                waiting = [call["id"] for call in calls]
-                if not all(waiting) or not seen.isdisjoint(waiting) or len({*waiting}) != len(waiting):
-                    return False
-                seen.update(waiting)
+                asked = [call["id"] for call in calls]
+                if not all(asked) or not seen.isdisjoint(asked) or len({*asked}) != len(asked):
+                    return block
+                waiting = asked[:]
                 continue
         if is_blank(fields["content"]):
-            return False
-    return not waiting
+            return block
+    return block if waiting else len(messages)
 
 
 def is_blank(content: Any) -> bool:
@@ -63,21 +83,23 @@ def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     message says that it is. System messages are no part of it.
     """
     kept = [message for message in messages if message.type not in ("system", "remove")]
-    if sound(kept):
-        return kept
-    owners = pairs(kept)
-    results = {owner: kept[at] for at, owner in owners.items()}
     taken: set[str] = set()
-    out: list[BaseMessage] = []
-    for at, message in enumerate(kept):
-        if isinstance(message, ToolMessage):
+    until = sound_until(kept, taken)
+    if until == len(kept):
+        return kept
+    out, rest = kept[:until], kept[until:]
+    owners = pairs(rest)
+    results = {owner: rest[at] for at, owner in owners.items()}
+    for at, message in enumerate(rest):
+        fields = message.__dict__
+        if fields["type"] == "tool":
             if at not in owners:
-                out.append(as_text(message))
-        elif isinstance(message, AIMessage):
-            asked, calls = _with_own_ids(_parsed(message), taken)
+                out.append(as_text(cast("ToolMessage", message)))
+        elif fields["type"] in AI and (fields["tool_calls"] or fields["invalid_tool_calls"]):
+            asked, calls = _with_own_ids(_parsed(cast("AIMessage", message)), taken)
             out.append(asked if calls else _said(asked))
             for number, call in enumerate(calls):
-                out.append(_answer(results.get((at, number)), call, f"{key_of(message)}-{number}"))
+                out.append(_answer(results.get((at, number)), call, message, number))
         else:
             out.append(_said(message))
     return out
@@ -125,11 +147,13 @@ def _said(message: BaseMessage) -> BaseMessage:
     return message.model_copy(update={"content": EMPTY}) if is_blank(message.content) else message
 
 
-def _answer(result: BaseMessage | None, call: ToolCall, id: str) -> BaseMessage:
+def _answer(result: BaseMessage | None, call: ToolCall, asked: BaseMessage, number: int) -> BaseMessage:
     if result is None:
+        id = f"{key_of(asked)}-{number}"
         return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
-    same = isinstance(result, ToolMessage) and result.tool_call_id == call["id"]
-    return result if same else result.model_copy(update={"tool_call_id": call["id"]})
+    if result.__dict__["tool_call_id"] == call["id"]:
+        return result
+    return _remembered(result, (call["id"],), lambda: result.model_copy(update={"tool_call_id": call["id"]}))
 
 
 def _parsed(message: AIMessage) -> AIMessage:
@@ -141,19 +165,37 @@ def _parsed(message: AIMessage) -> AIMessage:
 
 def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
     """Return the message and its calls, each with an id that none before it has."""
+    given = [call["id"] or "" for call in message.tool_calls]
+    if all(given) and taken.isdisjoint(given) and len({*given}) == len(given):
+        taken.update(given)
+        return message, message.tool_calls
     names: list[str] = []
     for call in message.tool_calls:
         wanted = call["id"] or "call"
         name = next(each for each in _names(wanted) if each not in taken and (each != "call" or call["id"]))
         taken.add(name)
         names.append(name)
-    if names == [call["id"] for call in message.tool_calls]:
-        return message, message.tool_calls
+    copy = _remembered(message, tuple(names), lambda: _renamed(message, names))
+    return copy, copy.tool_calls
+
+
+def _renamed(message: AIMessage, names: Sequence[str]) -> AIMessage:
     calls = [ToolCall({**call, "id": name}) for call, name in zip(message.tool_calls, names, strict=True)]
     renamed: dict[str | None, list[str | None]] = {}
     for call, name in zip(message.tool_calls, names, strict=True):
         renamed.setdefault(call["id"], []).append(name)
-    return _changed(message, calls, renamed, ()), calls
+    return _changed(message, calls, renamed, ())
+
+
+def _remembered(message: M, names: tuple[str | None, ...], make: Callable[[], M]) -> M:
+    """Return the copy that was made of a message before, as long as nobody has changed either."""
+    known = _copies.get((id(message), names))
+    if known is None or known.of is not message or known.prints != (fingerprint(message), fingerprint(known.copy)):
+        copy = make()
+        if len(_copies) >= _MOST_COPIES:
+            _copies.pop(next(iter(_copies)), None)
+        known = _copies[id(message), names] = _Copy(message, copy, (fingerprint(message), fingerprint(copy)))
+    return cast("M", known.copy)
 
 
 def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:

@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 MARK: Final = "statekit"
 """Key in a message's `additional_kwargs` under which this package leaves its notes."""
 
+AI: Final = ("ai", "AIMessageChunk")
+"""Types of what a model said."""
 _MOST_LIVE: Final = 4
 """A user may send a question in pieces; where many talk and nobody answers not all of it is one question."""
 
@@ -76,14 +78,16 @@ def pairs(messages: Sequence[BaseMessage], start: int = 0) -> dict[int, tuple[in
     waiting: dict[str | None, list[tuple[int, int]]] = {}
     found: dict[int, tuple[int, int]] = {}
     for at in range(start, len(messages)):
-        message = messages[at]
-        if isinstance(message, AIMessage):
+        fields = messages[at].__dict__  # pydantic makes isinstance slow
+        kind = fields["type"]
+        if kind == "tool":
+            if calls := waiting.get(fields["tool_call_id"]):
+                found[at] = calls.pop(0)
+        elif kind in AI:
             asked: dict[str | None, list[tuple[int, int]]] = {}
-            for number, call in enumerate(message.tool_calls):
+            for number, call in enumerate(fields["tool_calls"]):
                 asked.setdefault(call["id"], []).append((at, number))
             waiting.update(asked)
-        elif isinstance(message, ToolMessage) and waiting.get(message.tool_call_id):
-            found[at] = waiting[message.tool_call_id].pop(0)
     return found
 
 
