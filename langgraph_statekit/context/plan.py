@@ -59,7 +59,10 @@ def reason(
         if unit == "messages":
             return len(messages) - start >= number
         if unit == "turns":
-            return len(messages) - start >= number and len(turns(messages, start)) >= number
+            if len(messages) - start < number - 1:
+                return False
+            has = len(turns(messages, start))
+            return has >= number or has + (live_question(messages).start < start) >= number
         if unit == "bytes":
             return sum(map(_bytes_of, prompt)) >= number
         most = in_tokens(size, window_tokens)

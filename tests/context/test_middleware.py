@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -12,8 +14,17 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
 
-from langgraph_statekit import BudgetExceeded, ContextPolicy, KnowledgePolicy, ResourcePolicy, recall_tool
+from langgraph_statekit import (
+    BudgetExceeded,
+    ContextPolicy,
+    KnowledgePolicy,
+    ResourcePolicy,
+    build_context,
+    recall_tool,
+)
+from tests.context.histories import FEW
 from tests.context.rules import Recorder, assert_strict, conversation
+from tests.context.test_invariants import HISTORIES, POLICIES
 from tests.faces import config
 
 agents = pytest.importorskip("langchain.agents")
@@ -53,6 +64,31 @@ def agent(model: Script, middleware: Any, tools: Any = (look,)) -> Any:
     return agents.create_agent(
         model, list(tools), system_prompt="Be brief.", middleware=[middleware], checkpointer=InMemorySaver()
     )
+
+
+@FEW
+@given(HISTORIES, POLICIES)
+def test_the_middleware_shows_the_model_the_same_as_the_core(
+    messages: list[BaseMessage], policy: ContextPolicy
+) -> None:
+    from langchain.agents.middleware.types import ModelRequest, ModelResponse
+
+    core = build_context(messages, None, policy, summarizer=Recorder())
+    shown: list[Any] = []
+
+    def sync(request: Any) -> Any:
+        shown.append(request.messages)
+        return ModelResponse(result=[AIMessage("fine")])
+
+    async def other(request: Any) -> Any:
+        return sync(request)
+
+    request: Any = ModelRequest(model=Script(), messages=messages, state={"messages": messages})  # type: ignore[arg-type, typeddict-item]
+    answered = ContextMiddleware(Recorder(), policy).wrap_model_call(request, sync)
+    asyncio.run(ContextMiddleware(Recorder(), policy).awrap_model_call(request, other))
+    assert shown == [core.messages, core.messages]
+    assert answered.command is not None
+    assert answered.command.update.get("session_summary") == (core.summary if core.changed else None)
 
 
 async def test_tool_loops_keep_their_pairs_and_their_question() -> None:
