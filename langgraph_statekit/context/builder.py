@@ -37,7 +37,7 @@ from langgraph_statekit.context.lint import lint_system
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.plan import in_tokens
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.report import ContextReport, Prices, kind_of, report_of
+from langgraph_statekit.context.report import ContextReport, Prices, report_of
 from langgraph_statekit.context.summaries import loaded, locate, roots
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
@@ -297,15 +297,14 @@ def unseen(prompt: Prompt, history: Sequence[BaseMessage]) -> list[BaseMessage]:
     """
     if not history or history[-1].id is None:
         return prompt.messages
-    known = {
-        message.id for message in (*history[prompt.context.start :], *(history[at] for at in live_question(history)))
-    }
-    return [
-        message
-        if message.id in known or kind_of(message) == "summary"
-        else message.model_copy(update={"id": history[-1].id})
-        for message in prompt.messages
-    ]
+    tail, live = history[prompt.context.start :], live_question(history)
+    known = {message.id for message in (*tail, *(history[at] for at in live))}
+
+    def seen(message: BaseMessage) -> bool:
+        return message.id in known or any(message.id == each.id for each in history)
+
+    last = history[-1].id
+    return [message if seen(message) else message.model_copy(update={"id": last}) for message in prompt.messages]
 
 
 def pre_model_hook(summarizer: Any = None, policy: ContextPolicy | None = None, **options: Any) -> ContextBuilder:

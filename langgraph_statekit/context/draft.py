@@ -98,9 +98,9 @@ def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanM
     """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
     if not draft.summary["nodes"]:
         return None
-    asked = {key_of(draft.messages[at]) for at in live if at < draft.start}
-    nodes = draft.summary["nodes"]
-    id = next((node[end] for node in nodes for end in ("first_id", "last_id") if node[end] not in asked), "summary")
+    hidden = (at for at in range(head(draft.messages), draft.start) if at not in live)
+    first = next((draft.messages[at] for at in hidden if draft.messages[at].type != "system"), None)
+    id = "summary" if first is None else key_of(first)
     return message_of(draft.summary, policy, id)
 
 

@@ -296,11 +296,7 @@ def escaped(text: str) -> str:
 def message_of(summary: SessionSummary, policy: ContextPolicy, id: str) -> HumanMessage | None:
     """Return the message that shows the summaries, with the number of the newest; None if there are none."""
     text = rendered(summary, policy)
-    return (
-        HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": [n["id"] for n in roots(summary)]}})
-        if text
-        else None
-    )
+    return HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": summary["next"] - 1}}) if text else None
 
 
 def originals(messages: Sequence[BaseMessage], summary: Any, node_id: str) -> list[BaseMessage]:
