@@ -9,6 +9,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
+from langgraph_statekit.context.copies import Copies
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import plain_json
 from langgraph_statekit.context.window import key_of, open_call, pairs
@@ -19,6 +20,7 @@ EMPTY: Final = "(empty)"
 _CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk")
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
+_copies: Final = Copies()
 
 
 def sound(messages: Sequence[BaseMessage]) -> bool:
@@ -73,11 +75,12 @@ def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         if isinstance(message, ToolMessage):
             if at not in owners:
                 out.append(as_text(message))
-        elif isinstance(message, AIMessage):
+        elif isinstance(message, AIMessage) and (message.tool_calls or message.invalid_tool_calls):
             asked, calls = _with_own_ids(_parsed(message), taken)
             out.append(asked if calls else _said(asked))
             for number, call in enumerate(calls):
-                out.append(_answer(results.get((at, number)), call, f"{key_of(message)}-{number}"))
+                result = results.get((at, number))
+                out.append(_answer(result, call) if result else _unanswered(call, f"{key_of(message)}-{number}"))
         else:
             out.append(_said(message))
     return out
@@ -125,11 +128,15 @@ def _said(message: BaseMessage) -> BaseMessage:
     return message.model_copy(update={"content": EMPTY}) if is_blank(message.content) else message
 
 
-def _answer(result: BaseMessage | None, call: ToolCall, id: str) -> BaseMessage:
-    if result is None:
-        return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
-    same = isinstance(result, ToolMessage) and result.tool_call_id == call["id"]
-    return result if same else result.model_copy(update={"tool_call_id": call["id"]})
+def _answer(result: BaseMessage, call: ToolCall) -> BaseMessage:
+    if isinstance(result, ToolMessage) and result.tool_call_id == call["id"]:
+        return result
+    id = call["id"]
+    return _copies.get(result, id, lambda: result.model_copy(update={"tool_call_id": id}))
+
+
+def _unanswered(call: ToolCall, id: str) -> BaseMessage:
+    return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
 
 
 def _parsed(message: AIMessage) -> AIMessage:
@@ -141,19 +148,22 @@ def _parsed(message: AIMessage) -> AIMessage:
 
 def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
     """Return the message and its calls, each with an id that none before it has."""
+    given = [call["id"] for call in message.tool_calls]
+    if all(given) and taken.isdisjoint(given) and len({*given}) == len(given):
+        taken.update(given)  # type: ignore[arg-type]
+        return message, message.tool_calls
     names: list[str] = []
-    for call in message.tool_calls:
-        wanted = call["id"] or "call"
-        name = next(each for each in _names(wanted) if each not in taken and (each != "call" or call["id"]))
+    for id in given:
+        name = next(each for each in _names(id or "call") if each not in taken and (each != "call" or id))
         taken.add(name)
         names.append(name)
-    if names == [call["id"] for call in message.tool_calls]:
-        return message, message.tool_calls
-    calls = [ToolCall({**call, "id": name}) for call, name in zip(message.tool_calls, names, strict=True)]
     renamed: dict[str | None, list[str | None]] = {}
-    for call, name in zip(message.tool_calls, names, strict=True):
-        renamed.setdefault(call["id"], []).append(name)
-    return _changed(message, calls, renamed, ()), calls
+    for id, name in zip(given, names, strict=True):
+        renamed.setdefault(id, []).append(name)
+    calls = [ToolCall({**call, "id": name}) for call, name in zip(message.tool_calls, names, strict=True)]
+    shown = _copies.get(message, tuple(names), lambda: _changed(message, calls, renamed, ()))
+    assert isinstance(shown, AIMessage)
+    return shown, shown.tool_calls
 
 
 def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:

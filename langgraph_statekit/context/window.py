@@ -78,8 +78,10 @@ def pairs(messages: Sequence[BaseMessage], start: int = 0) -> dict[int, tuple[in
     for at in range(start, len(messages)):
         message = messages[at]
         if isinstance(message, AIMessage):
+            if not (calls := message.tool_calls):
+                continue
             asked: dict[str | None, list[tuple[int, int]]] = {}
-            for number, call in enumerate(message.tool_calls):
+            for number, call in enumerate(calls):
                 asked.setdefault(call["id"], []).append((at, number))
             waiting.update(asked)
         elif isinstance(message, ToolMessage) and waiting.get(message.tool_call_id):
