@@ -300,7 +300,16 @@ async def _covered(
         summary = {**summary, "failures": None}
     tokens = (record.tokens_in, rules.counter.text(text))
     summary = with_leaf(
-        summary, messages, draft.start, end, text=text, by=by, tokens=tokens, pins=pins, absorbs=absorbs
+        summary,
+        messages,
+        draft.start,
+        end,
+        text=text,
+        by=by,
+        tokens=tokens,
+        pins=pins,
+        verbatim_kinds=policy.tool_results.verbatim_kinds,
+        absorbs=absorbs,
     )
     made = [replace(record, node_id=summary["nodes"][-1]["id"], by=by, tokens_out=tokens[1])]
     draft = settled(replace(draft, start=end, summary=summary), policy)

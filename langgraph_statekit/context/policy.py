@@ -95,7 +95,7 @@ class ContextPolicy:
         compact_to: Once triggered, goes on until the prompt is no larger; None stops as soon as no trigger holds.
         max_tokens: The prompt's limit: beyond it even what `keep` names is summarized or shortened; None for no limit.
             A fraction counts only where the window is known.
-        window_tokens: The model's window; None asks the model's profile where there is a model.
+        window_tokens: The model's window; None: the middleware reads it from the model's profile, nobody else does.
         max_summary_chars: Characters of one summary at most.
         max_pin_chars: Characters of pinned statements at most, shown beside the summaries; 0 for none.
         fanout: Summaries of one depth that are shown; with one more the oldest become one of the next depth. 1 keeps

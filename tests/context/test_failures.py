@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from langgraph_statekit import (
     PrometheusHook,
     SessionSummarizer,
     SummaryFailed,
+    ToolResultPolicy,
     build_context,
+    expand,
 )
 from langgraph_statekit.context.asking import Job, transcript, wrong
 from langgraph_statekit.errors import SchemaTooNew
@@ -146,6 +149,29 @@ def test_what_a_conversation_says_cannot_leave_its_frame() -> None:
     assert shown.count("</conversation_summary>") == 1
     assert context.messages[0].type == "human"
     assert transcript(history).count("</conversation>") == 0
+
+
+def test_what_the_app_marks_is_kept_word_for_word_or_as_a_mark_that_leads_back() -> None:
+    history = conversation(4)
+    marked = {"statekit": {"verbatim": True}}
+    history[0] = HumanMessage("Clause 4: no refund. " * 30, id="h0", additional_kwargs=marked)
+    whole = build_context(history, None, POLICY, summarizer=Recorder())
+    assert "Clause 4: no refund. " * 30 in str(whole.messages[0].content)
+    policy = replace(POLICY, tool_results=ToolResultPolicy(digest="off", offload_chars=200))
+    offloaded = str(build_context(history, None, policy, summarizer=Recorder()).messages[0].content)
+    assert len(offloaded) < 500
+    assert "Clause 4: no refund. " * 30 in expand(offloaded, history)
+
+
+def test_code_that_is_summarized_leaves_a_mark_that_leads_back_to_it() -> None:
+    history = conversation(4)
+    code = "```python\nprint('hello')\n" + "x = 1\n" * 60 + "```"
+    history[3] = AIMessage(code, id="b0")
+    context = build_context(history, None, POLICY, summarizer=Recorder())
+    shown = str(context.messages[0].content)
+    assert "(ai, code) ```python print('hello')" in shown
+    assert "x = 1\n" * 60 not in shown
+    assert code in expand(shown, history)
 
 
 def test_facts_that_name_a_failure_are_no_canned_answer() -> None:

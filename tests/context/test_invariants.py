@@ -13,6 +13,7 @@ from langgraph.graph.message import add_messages
 
 from langgraph_statekit.context.builder import ContextBuilder
 from langgraph_statekit.context.core import abuild_context, build_context
+from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
@@ -151,7 +152,7 @@ def test_the_limit_is_kept_or_nothing_more_may_be_left_out(messages: list[BaseMe
     if over > 0:
         live = [messages[at].id for at in live_question(messages)]
         rest = [m for m in context.messages if m.type != "system" and not is_made(m) and m.id not in live]
-        assert all(count.message(message) <= 200 for message in rest), "a long message is whole"
+        assert all(count.text(plain_text(message)) <= 200 for message in rest), "a long message is whole"
 
 
 @FEW
