@@ -91,7 +91,8 @@ def rendered(page: str, results: dict[str, Any]) -> str:
 def prompts(results: dict[str, Any]) -> str:
     """Return the table of the replayed conversation."""
     lines = [f"| | {' | '.join(title for title, _, _ in COLUMNS.values())} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, numbers in results["chat"].items():
+    order = {each.name: place for place, each in enumerate(CONTESTANTS)}
+    for name, numbers in sorted(results["chat"].items(), key=lambda found: order.get(found[0], len(order))):
         if "fails" in numbers:
             lines.append(f"| {name} | fails: {numbers['fails']} |" + " |" * (len(COLUMNS) - 1))
             continue

@@ -43,7 +43,7 @@ LAYERS = [
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"context.policy", "context.tokens", "context.numbers", "context.words"},
-    {"context.plain_text", "context.window"},
+    {"context.copies", "context.plain_text", "context.window"},
     {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
     {"context.pins"},
     {"context.extract", "context.summaries", "context.plan"},

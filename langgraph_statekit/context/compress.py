@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
-from weakref import ref
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from langgraph_statekit.context.copies import Copies
 from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, digest_result, one_line
 from langgraph_statekit.context.placeholders import DOCUMENT, RESULT, SAME, content_id, placeholder
 from langgraph_statekit.context.plain_text import plain_text
@@ -26,17 +26,7 @@ _REPEATED_CHARS: Final = 60
 _MOST_TEXTS: Final = 16_384
 _texts: dict[int, str] = {}
 """What to show in place of a result, by what it and its call say; empty for the result itself."""
-
-
-class _Shown(NamedTuple):
-    """The copy that is shown in place of a message, as long as that lives; `print` tells whether it was changed."""
-
-    of: ref[BaseMessage]
-    copy: BaseMessage
-    print: int
-
-
-_shown: dict[int, _Shown] = {}
+_copies: Final = Copies()
 
 
 def compress(messages: Sequence[BaseMessage], policy: ToolResultPolicy | None = None) -> list[BaseMessage]:
@@ -128,24 +118,11 @@ def _shortened(message: ToolMessage, call: Call | None, policy: ToolResultPolicy
         return message
     asked = (call["name"], hash_of(call["args"])) if call else None
     key = hash((fingerprint(message), message.status, asked, settings))
-    held = _shown.get(key)
-    if held is not None and held.of() is message and fingerprint(held.copy) == held.print:
-        return held.copy
     text = _texts.get(key)
     if text is None:
         make_room(_texts, _MOST_TEXTS)
         text = _texts[key] = _short_text(message, call, policy)
-    if not text:
-        return message
-    copy = _copy(message, text)
-    _shown[key] = _Shown(ref(message, partial(_forget, key)), copy, fingerprint(copy))
-    return copy
-
-
-def _forget(key: int, gone: ref[BaseMessage]) -> None:
-    held = _shown.get(key)
-    if held is not None and held.of is gone:
-        _shown.pop(key, None)
+    return _copies.get(message, text, partial(_copy, message, text)) if text else message
 
 
 def _short_text(message: ToolMessage, call: Call | None, policy: ToolResultPolicy) -> str:

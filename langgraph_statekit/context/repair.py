@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
+from langgraph_statekit.context.copies import Copies
 from langgraph_statekit.context.plain_text import plain_text
-from langgraph_statekit.context.tokens import fingerprint, plain_json
+from langgraph_statekit.context.tokens import plain_json
 from langgraph_statekit.context.window import AI, key_of, open_call, pairs
 
 UNANSWERED: Final = "No result was recorded for this call."
@@ -20,19 +21,7 @@ _CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chun
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
 
-_MOST_COPIES: Final = 2_048
-M = TypeVar("M", bound=BaseMessage)
-
-
-class _Copy(NamedTuple):
-    """A message whose calls have other ids, made once for all prompts: copies are what takes the time."""
-
-    of: BaseMessage
-    copy: BaseMessage
-    prints: tuple[int, int]
-
-
-_copies: dict[tuple[int, tuple[str | None, ...]], _Copy] = {}
+_copies: Final = Copies()
 
 
 def sound_until(messages: Sequence[BaseMessage], seen: set[str]) -> int:
@@ -153,7 +142,7 @@ def _answer(result: BaseMessage | None, call: ToolCall, asked: BaseMessage, numb
         return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
     if result.__dict__["tool_call_id"] == call["id"]:
         return result
-    return _remembered(result, (call["id"],), lambda: result.model_copy(update={"tool_call_id": call["id"]}))
+    return _copies.get(result, call["id"], lambda: result.model_copy(update={"tool_call_id": call["id"]}))
 
 
 def _parsed(message: AIMessage) -> AIMessage:
@@ -175,8 +164,8 @@ def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[
         name = next(each for each in _names(wanted) if each not in taken and (each != "call" or call["id"]))
         taken.add(name)
         names.append(name)
-    copy = _remembered(message, tuple(names), lambda: _renamed(message, names))
-    return copy, copy.tool_calls
+    shown = cast("AIMessage", _copies.get(message, tuple(names), lambda: _renamed(message, names)))
+    return shown, shown.tool_calls
 
 
 def _renamed(message: AIMessage, names: Sequence[str]) -> AIMessage:
@@ -185,17 +174,6 @@ def _renamed(message: AIMessage, names: Sequence[str]) -> AIMessage:
     for call, name in zip(message.tool_calls, names, strict=True):
         renamed.setdefault(call["id"], []).append(name)
     return _changed(message, calls, renamed, ())
-
-
-def _remembered(message: M, names: tuple[str | None, ...], make: Callable[[], M]) -> M:
-    """Return the copy that was made of a message before, as long as nobody has changed either."""
-    known = _copies.get((id(message), names))
-    if known is None or known.of is not message or known.prints != (fingerprint(message), fingerprint(known.copy)):
-        copy = make()
-        if len(_copies) >= _MOST_COPIES:
-            _copies.pop(next(iter(_copies)), None)
-        known = _copies[id(message), names] = _Copy(message, copy, (fingerprint(message), fingerprint(copy)))
-    return cast("M", known.copy)
 
 
 def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:

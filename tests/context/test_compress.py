@@ -15,7 +15,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from langgraph_statekit import Misuse
 from langgraph_statekit.context.asking import transcript
-from langgraph_statekit.context.compress import ContextCompressor, _shown, compress
+from langgraph_statekit.context.compress import ContextCompressor, _copies, compress
 from langgraph_statekit.context.placeholders import (
     Placeholder,
     content_id,
@@ -177,14 +177,14 @@ def test_the_model_that_changes_what_it_was_shown_changes_no_later_prompt() -> N
 
 
 def test_what_is_shown_lives_no_longer_than_the_history() -> None:
-    before = len(_shown)
+    before = len(_copies)
     history = [*turn(1, FOUND), *turn(2, "ok")]
     for _ in range(2):
         assert compress(history, ToolResultPolicy(keep=0))[2].content != FOUND
-    assert len(_shown) == before + 1
+    assert len(_copies) == before + 1
     del history
     gc.collect()
-    assert len(_shown) <= before
+    assert len(_copies) <= before
 
 
 def test_a_mark_leads_only_to_the_text_it_was_made_of() -> None:
