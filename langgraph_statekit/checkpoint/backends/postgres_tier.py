@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend
 from langgraph_statekit.checkpoint.backends.postgres_format import columns, row_of
@@ -194,7 +194,7 @@ class PostgresTier:
 
         return self._in_transaction(drop)
 
-    def restore(self, thread: str, epoch: str, gen: int, held: MemoryThread) -> bool:
+    def restore(self, thread: str, epoch: str, gen: int, held: Thread) -> bool:
         def take(ask: Callable[..., list[Any]]) -> bool:
             [[rev]] = ask("SELECT {schema}.lock_1(%b)", thread)
             stub = ask("SELECT gen, born FROM {schema}.tier_gone WHERE name = %b", digest(thread))
@@ -321,7 +321,7 @@ def _pack(ask: Callable[..., list[Any]], thread: str, whole: bool) -> Pack:
     )
 
 
-def _values(held: MemoryThread) -> list[list[list[object]]]:
+def _values(held: Thread) -> list[list[list[object]]]:
     """Return what `_INSERTS` take, as columns."""
     rows = (
         (

@@ -10,7 +10,7 @@ from typing import Final
 
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.sqlite import SqliteBackend
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State
@@ -162,7 +162,7 @@ class SqliteTier:
             db.execute("DELETE FROM tier_gone WHERE at_us < ?", (life.now_us() - _STUB_US,))
             return True
 
-    def restore(self, thread: str, epoch: str, gen: int, held: MemoryThread) -> bool:
+    def restore(self, thread: str, epoch: str, gen: int, held: Thread) -> bool:
         with self._writing() as db:
             stub = db.execute("SELECT gen, born FROM tier_gone WHERE name = ?", (digest(thread),)).fetchone()
             last, before = stub or (0, 0)
@@ -257,7 +257,7 @@ def _pack(db: sqlite3.Connection, thread: str, tid: int, whole: bool) -> Pack:
     )
 
 
-def _insert(db: sqlite3.Connection, tid: int, held: MemoryThread) -> None:
+def _insert(db: sqlite3.Connection, tid: int, held: Thread) -> None:
     db.executemany(
         "INSERT INTO rows (tid, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -16,7 +16,7 @@ from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, Rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
 from langgraph_statekit.checkpoint.records import (
@@ -139,6 +139,9 @@ class TieredBackend:
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        return self._hot.leases(query)
 
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
         return self._hot.change_cells(changes)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
@@ -65,7 +65,7 @@ class Cold:
         self._grace_s = grace_s
         self._heads = Cache[str, Known](_HEADS_BYTES)
         self._packs = Cache[str, bytes](_PACKS_BYTES, _PACKS_BYTES // 4)
-        self._images = Cache[str, tuple[ColdHead, MemoryThread]](_IMAGES_BYTES)
+        self._images = Cache[str, tuple[ColdHead, Thread]](_IMAGES_BYTES)
 
     def head(self, thread: str) -> Known:
         """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none."""
@@ -87,7 +87,7 @@ class Cold:
         known = self.head(thread)
         return known if known[0].live and not self.over(known[0]) else None
 
-    def image(self, thread: str) -> tuple[ColdHead, MemoryThread] | None:
+    def image(self, thread: str) -> tuple[ColdHead, Thread] | None:
         """Return a whole thread, not to be changed; None if there is none.
 
         Two rounds of requests, whatever its length.
@@ -248,7 +248,7 @@ class Cold:
         return Keys.of(self.folder, thread)
 
 
-def _size_bytes(held: MemoryThread) -> int:
+def _size_bytes(held: Thread) -> int:
     sizes = [len(row.body) + _ENTRY_BYTES for row in held.rows.values()]
     sizes += [len(frame.stored) + _ENTRY_BYTES for frame in held.frames.values()]
     return sum(sizes) + sum(len(write.data) + _ENTRY_BYTES for each in held.writes.values() for write in each.values())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.tiered.layout import Pack
 
 
@@ -98,7 +98,7 @@ class Tier(Protocol):
             leased: Also if it has a lease that runs, or a time to live.
         """
 
-    def restore(self, thread: str, epoch: str, gen: int, held: MemoryThread) -> bool:
+    def restore(self, thread: str, epoch: str, gen: int, held: Thread) -> bool:
         """Take a whole thread in; False, and nothing done, if it is here, or was evicted at a later generation."""
 
     def end(self, thread: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest, merged, packed, unpacked
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Write
@@ -206,14 +206,14 @@ def folded(packs: Iterable[Pack], *, whole: bool) -> Pack:
     )
 
 
-def thread_of(head: ColdHead, packs: Iterable[Pack]) -> MemoryThread:
+def thread_of(head: ColdHead, packs: Iterable[Pack]) -> Thread:
     """Return a thread as its packs tell it."""
     whole = folded(packs, whole=True)
 
     def ref(place: Place) -> Ref:
         return Ref(head.thread, *place)
 
-    return MemoryThread(
+    return Thread(
         head.seq,
         head.gen,
         head.copied_by,
@@ -224,7 +224,7 @@ def thread_of(head: ColdHead, packs: Iterable[Pack]) -> MemoryThread:
     )
 
 
-def joined(held: MemoryThread, pack: Pack, places: Mapping[Place, int], seq: int) -> tuple[Pack, bool]:
+def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> tuple[Pack, bool]:
     """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
 
     The hot store may have lost what it had before, and have begun to number anew.
@@ -250,7 +250,7 @@ def joined(held: MemoryThread, pack: Pack, places: Mapping[Place, int], seq: int
     return replace(pack, rows=rows, writes=writes), False
 
 
-def _has_writes(held: MemoryThread, pack: Pack) -> bool:
+def _has_writes(held: Thread, pack: Pack) -> bool:
     """Say whether a view that tells all writes of some checkpoints has all that the cold store has."""
     return all(
         (ref.ns, ref.id) in pack.gone_rows

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryThread
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
@@ -102,7 +102,7 @@ class Moving:
             self._cold.clear(thread)
             self._hot.buried(thread, born, gen)
 
-    def whole(self, thread: str) -> tuple[MemoryThread | None, int]:
+    def whole(self, thread: str) -> tuple[Thread | None, int]:
         """Return a thread as it is in the cold store; None if all of it is in the hot one, or there is none.
 
         With None comes when its life in the hot store began; if it is the same after a read, it was there all the time.
