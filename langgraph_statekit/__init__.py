@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         Fenced,
         Misuse,
         SchemaTooNew,
+        SessionEnded,
+        SessionMissing,
         StatekitError,
         TopologyDrift,
         Unavailable,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.sessions.manager import SessionManager
+    from langgraph_statekit.sessions.records import Session
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
 
@@ -65,6 +69,8 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Session": "sessions.records",
+    "SessionManager": "sessions.manager",
     "ThreadId": "thread_ids",
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
@@ -78,6 +84,8 @@ _HOMES = {
     "Fenced": "errors",
     "Misuse": "errors",
     "SchemaTooNew": "errors",
+    "SessionEnded": "errors",
+    "SessionMissing": "errors",
     "StatekitError": "errors",
     "TopologyDrift": "errors",
     "Unavailable": "errors",
@@ -105,6 +113,10 @@ __all__ = [
     "Sampled",
     "SchemaTooNew",
     "SerializableResult",
+    "Session",
+    "SessionEnded",
+    "SessionManager",
+    "SessionMissing",
     "SqliteSaver",
     "StatekitError",
     "StatekitSaver",

@@ -53,6 +53,13 @@ async def aside(call: Callable[[], None]) -> None:
     await asyncio.to_thread(call)
 
 
+async def until(future: Future[T], wait_s: float | None, is_async: bool) -> T:
+    """Return what comes of a future; raise TimeoutError after so long, None: never."""
+    if is_async:
+        return await asyncio.wait_for(asyncio.wrap_future(future), wait_s)
+    return future.result(wait_s)
+
+
 class Batcher(Generic[S, R]):
     """Groups calls that wait at the same time into one; a call that finds nothing under way waits for no company.
 

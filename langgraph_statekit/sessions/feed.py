@@ -1,0 +1,163 @@
+"""A feed of changed sessions: one thread asks the store for all that are watched, in one request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Final, Protocol
+
+from langgraph_statekit.checkpoint.cells import Cell, CellPage, CellQuery
+from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.run import until
+from langgraph_statekit.sessions.records import KIND, ref_of
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_REFS: Final = 500
+_LEAST_PAUSE_S: Final = 0.05
+
+
+class Store(Protocol):
+    """What reads cells."""
+
+    def cells(self, query: CellQuery) -> CellPage:
+        """See `Backend.cells`."""
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+
+
+class Closed(Exception):
+    """The feed was closed while somebody watched."""
+
+
+Seen = tuple[Cell | None, int]
+"""A cell, and the store's clock when it was read."""
+
+
+class Feed:
+    """Tells watchers of changes: those made in this process at once, others within `poll_s`.
+
+    Args:
+        connect: Opens the store for the feed alone.
+        poll_s: Seconds between two requests while somebody watches.
+    """
+
+    def __init__(self, connect: Callable[[], Store], poll_s: float) -> None:
+        self._connect, self._poll_s = connect, poll_s
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Begin without watchers."""
+        self._changed = threading.Condition()
+        self._waiting: dict[str, list[tuple[int, Future[Seen]]]] = {}
+        self._thread: threading.Thread | None = None
+        self._soon = False
+
+    def wake(self) -> None:
+        """Ask the store soon: something was changed here."""
+        if self._waiting:
+            with self._changed:
+                self._soon = True
+                self._changed.notify()
+
+    def watch(self, session_id: str, rev: int) -> Future[Seen]:
+        """Return a future of the cell as soon as its `rev` is another one; 0 stands for no cell."""
+        future: Future[Seen] = Future()
+        with self._changed:
+            self._waiting.setdefault(session_id, []).append((rev, future))
+            self._soon = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._poll, name="statekit-sessions", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """End the thread, and all who watch."""
+        with self._changed:
+            thread, self._thread = self._thread, None
+            waiting, self._waiting = self._waiting, {}
+            self._changed.notify()
+        for _, future in (each for watchers in waiting.values() for each in watchers):
+            _settle(future, Closed())
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _poll(self) -> None:
+        me, store = threading.current_thread(), None
+        try:
+            store = self._connect()
+            while ids := self._wanted(me):
+                for at in range(0, len(ids), _MOST_REFS):
+                    self._ask(store, ids[at : at + _MOST_REFS])
+        except Exception:
+            _LOG.exception("the feed of sessions ended; it begins again when somebody watches")
+            with self._changed:
+                self._thread = None if self._thread is me else self._thread
+        finally:
+            if store is not None:
+                store.close()
+
+    def _wanted(self, me: threading.Thread) -> list[str]:
+        """Wait until it is time to ask, and return for what; nothing ends the thread."""
+        with self._changed:
+            asked_s = time.monotonic()
+            while self._thread is me and self._waiting:
+                pause_s = asked_s + (_LEAST_PAUSE_S if self._soon else self._poll_s) - time.monotonic()
+                if pause_s <= 0:
+                    self._soon = False
+                    return list(self._waiting)
+                self._changed.wait(pause_s)
+            if self._thread is me:
+                self._thread = None
+            return []
+
+    def _ask(self, store: Store, ids: Sequence[str]) -> None:
+        try:
+            page = store.cells(CellQuery(kind=KIND, refs=[ref_of(id) for id in ids]))
+        except Exception as error:  # the next request tells what happened since
+            _LOG.warning("watched sessions could not be read: %s", error)
+            return
+        found = {cell.ref: cell for cell in page.cells}
+        for id in ids:
+            cell = found.get(ref_of(id))
+            rev = 0 if cell is None else cell.rev
+            with self._changed:
+                watchers = [each for each in self._waiting.pop(id, ()) if not each[1].done()]
+                left = [(seen, future) for seen, future in watchers if seen == rev]
+                if left:
+                    self._waiting[id] = left
+            for _, future in (each for each in watchers if each[0] != rev):
+                _settle(future, (cell, page.now_us))
+
+
+def _settle(future: Future[Seen], result: Seen | Closed) -> None:
+    try:
+        if isinstance(result, Closed):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+    except InvalidStateError:
+        pass  # whoever watched went away
+
+
+async def changes(
+    feed: Feed, session_id: str, rev: int, wait_s: float | None, is_async: bool
+) -> AsyncGenerator[tuple[Cell, int]]:
+    """Yield the cell of a session whenever it changed, until it is gone or nothing happens for so long."""
+    while True:
+        future = feed.watch(session_id, rev)
+        try:
+            cell, now_us = await until(future, wait_s, is_async)
+        except (TimeoutError, Closed):
+            return
+        finally:
+            future.cancel()
+        if cell is None:
+            return
+        yield cell, now_us
+        rev = cell.rev

@@ -1,0 +1,157 @@
+"""What a SessionManager is made of, but for the operations on one session; and what looks after many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Final, Self
+
+from langgraph_statekit.checkpoint.options import require_numbers, require_texts
+from langgraph_statekit.checkpoint.run import aside, run_sync
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Misuse
+from langgraph_statekit.events import Hook, Hooks
+from langgraph_statekit.sessions.core import Core, Leave, Settings
+from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
+from langgraph_statekit.sessions.feed import Feed, changes
+from langgraph_statekit.sessions.records import Session, session_of, version_of
+from langgraph_statekit.sessions.turns import Queues
+
+_LEAST_S: Final = 0.05
+_POLICIES: Final = ("keep", "delete")
+
+
+class Upkeep:
+    """The parts of `SessionManager`, which documents the arguments."""
+
+    def __init__(
+        self,
+        saver: StatekitSaver,
+        *,
+        agent: str | None = None,
+        version: int | str | None = None,
+        idle_s: float = 1800.0,
+        warn_s: float = 120.0,
+        on_expiry: str | Leave = "keep",
+        expire_waiting: bool = False,
+        delete_after_s: float | None = None,
+        messages_key: str = "messages",
+        lease_s: float = 30.0,
+        poll_s: float = 1.0,
+        clean_every_s: float = 60.0,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        if not isinstance(saver, StatekitSaver):
+            raise Misuse(f"sessions need a saver of this package, see open_saver, not {type(saver).__name__}")
+        require_numbers(float, _LEAST_S, idle_s=idle_s, lease_s=lease_s, poll_s=poll_s, clean_every_s=clean_every_s)
+        require_numbers(
+            float, 0, warn_s=warn_s, **({} if delete_after_s is None else {"delete_after_s": delete_after_s})
+        )
+        require_texts(messages_key=messages_key, **({} if agent is None else {"agent": agent}))
+        if not callable(on_expiry) and on_expiry not in _POLICIES:
+            raise Misuse(f"on_expiry must be 'keep', 'delete' or a function, not {on_expiry!r}")
+        if not isinstance(expire_waiting, bool):
+            raise Misuse(f"the option expire_waiting must be True or False, not {expire_waiting!r}")
+        settings = Settings(
+            agent=agent,
+            version=None if version is None else version_of(version),
+            idle_us=int(idle_s * 1e6),
+            warn_us=min(int(warn_s * 1e6), int(idle_s * 1e6)),
+            on_expiry="summary" if callable(on_expiry) else on_expiry,
+            leave=on_expiry if callable(on_expiry) else None,
+            expire_waiting=expire_waiting,
+            delete_after_us=None if delete_after_s is None else int(delete_after_s * 1e6),
+            messages_key=messages_key,
+            lease_s=lease_s,
+        )
+        self.saver = saver
+        self._feed = Feed(saver.backend.spare, poll_s)
+        self._queues = Queues()
+        self._sync = Core(saver, settings, self._feed.wake, False)
+        self._async = Core(saver, settings, self._feed.wake, True)
+        self._tell = Hooks(hooks)
+        self._cleaner = Cleaner(self.clean, clean_every_s)
+
+    def watch(self, session_id: str, *, since: int | None = None, wait_s: float | None = None) -> Iterator[Session]:
+        """Yield the session whenever it changed, until it is deleted or `stop` is called.
+
+        Of changes that follow each other at once only the last one may be told. Expiry is told when it is cleaned up.
+
+        Args:
+            session_id: The session.
+            since: The `rev` of what the caller has; None: the session as it is now is told first.
+            wait_s: Seconds without a change after which it ends; None: never.
+
+        Raises:
+            SessionMissing: There is no such session.
+            Unavailable: The store did not answer at first; watch again. Later faults are waited out.
+        """
+        listed = self._watch(self._sync, session_id, since, wait_s)
+        try:
+            while True:
+                try:
+                    session = run_sync(listed.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield session
+        finally:
+            run_sync(listed.aclose())
+
+    async def awatch(
+        self, session_id: str, *, since: int | None = None, wait_s: float | None = None
+    ) -> AsyncIterator[Session]:
+        """Async version of `watch`; cancel its task to end it."""
+        async with aclosing(self._watch(self._async, session_id, since, wait_s)) as listed:
+            async for session in listed:
+                yield session
+
+    async def _watch(
+        self, core: Core, session_id: str, since: int | None, wait_s: float | None
+    ) -> AsyncGenerator[Session]:
+        if wait_s is not None:
+            require_numbers(float, 0, wait_s=wait_s)
+        session = await core.get(session_id, None)
+        if session.rev != since:
+            yield session
+        async with aclosing(changes(self._feed, session_id, session.rev, wait_s, core.is_async)) as listed:
+            async for cell, now_us in listed:
+                yield session_of(session_id, cell, now_us)
+
+    def clean(self) -> Cleaned:
+        """Warn of sessions that will expire soon, end those that nobody used for too long, and remove old ones.
+
+        Harmless in many processes at once: each session is warned of and ended once. A session that has a turn, however
+        long it takes, does not expire. What it cost is one index of open sessions.
+
+        Raises:
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(clean(self._sync, self._tell))
+
+    async def aclean(self) -> Cleaned:
+        """Async version of `clean`."""
+        return await clean(self._async, self._tell)
+
+    def stop(self) -> None:
+        """End the clean-ups and all watching; sessions and the saver stay as they are."""
+        self._cleaner.close()
+        self._feed.close()
+
+    def __enter__(self) -> Self:
+        self._cleaner.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        self._cleaner.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await aside(self.stop)
