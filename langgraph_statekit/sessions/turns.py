@@ -42,11 +42,6 @@ class Queues:
         self._lock = threading.Lock()
         self._lines: dict[str, deque[_Ticket]] = {}
 
-    def busy(self, session_id: str) -> bool:
-        """Say whether somebody is before."""
-        with self._lock:
-            return session_id in self._lines
-
     def enter(self, session_id: str) -> _Ticket:
         """Return a ticket, which is done when it is its turn."""
         ticket = _Ticket()
@@ -108,11 +103,11 @@ class Turn:
 
     @property
     def lost(self) -> bool:
-        """Whether another client took the session over, or nobody can know that none did."""
+        """Whether another client took the session over, as far as this process knows, or the turn is over."""
         return self._lease is None or self._lease.lost
 
     def check(self) -> None:
-        """Return while the turn goes on; call it before each effect on the world outside.
+        """Return while the turn goes on, as far as this process knows: a loss shows within a third of `lease_s`.
 
         Raises:
             Fenced: Another client took the session over; stop.
@@ -140,17 +135,21 @@ class Turn:
     async def _begin(self, core: Core) -> Self:
         if self._lease is not None or self._ticket is not None:
             raise Misuse("a turn is used once: begin another one")
-        await core.open(self._session_id, *self._opened_as)
         give_up_s = time.monotonic() + self._wait_s
         steal = self._on_busy == "interrupt"
+        if self._on_busy == "wait":
+            self._ticket = self._queues.enter(
+                self._session_id
+            )  # before anything is awaited: the order is that of calls
         try:
-            if not steal:
-                await self._stand_in_line(core)
+            await core.open(self._session_id, *self._opened_as)
+            if self._ticket is not None and not self._ticket.done():
+                await until(self._ticket, max(0.0, give_up_s - time.monotonic()), core.is_async)
             left_s = max(0.0, give_up_s - time.monotonic()) if self._on_busy == "wait" else 0.0
             try:
                 self._lease = await core.lease(self._session_id, self._device, steal=steal, wait_s=left_s)
             except Conflict as error:
-                raise self._busy() from error
+                raise _busy() from error
 
             def plan(record: Record, now_us: int) -> Record:
                 require_open(record, now_us)
@@ -159,27 +158,13 @@ class Turn:
                 return record.used(state=ACTIVE, device=self._device, idle_us=core.settings.idle_us)
 
             self.session = require_going(await core.change(self._session_id, plan, self._lease.token))
-        except BaseException:
+        except BaseException as error:
             await self._give_back(core)
+            if isinstance(error, TimeoutError):
+                raise _busy() from None
             raise
         self.config = {"configurable": {**self._lease.config["configurable"], "user_id": self.session.user_id}}
         return self
-
-    async def _stand_in_line(self, core: Core) -> None:
-        if self._on_busy == "reject" and self._queues.busy(self._session_id):
-            raise self._busy()
-        self._ticket = self._queues.enter(self._session_id)
-        if not self._ticket.done():
-            try:
-                await until(self._ticket, self._wait_s, core.is_async)
-            except TimeoutError:
-                raise self._busy() from None
-
-    def _busy(self) -> Conflict:
-        return Conflict(
-            "another client goes on with this session: wait longer (wait_s=...), try again later, or take it over"
-            " (on_busy='interrupt')"
-        )
 
     async def _end(self, core: Core) -> None:
         lease = self._lease
@@ -209,3 +194,10 @@ class Turn:
         finally:
             if self._ticket is not None:
                 self._queues.leave(self._session_id, self._ticket)
+
+
+def _busy() -> Conflict:
+    return Conflict(
+        "another client goes on with this session: wait longer (wait_s=...), try again later, or take it over"
+        " (on_busy='interrupt')"
+    )

@@ -81,9 +81,7 @@ async def test_each_session_is_warned_of_once_before_it_expires(
     sessions = workers[0]
     made = [await sessions.acreate(f"user {n}") for n in range(3)]
     await asyncio.gather(*(worker.aclean() for worker in workers for _ in range(2)))
-    assert {(type(event), event.thread_id) for event in events} == {
-        (SessionExpires, one.session_id) for one in made
-    }
+    assert {(type(event), event.thread_id) for event in events} == {(SessionExpires, one.session_id) for one in made}
     assert len(events) == 3
     assert all(0 < event.in_s <= 60 for event in events)
     await sessions.atouch(made[0].session_id)
@@ -143,8 +141,9 @@ async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real:
     waiting = await sessions.acreate("ann")
     async with sessions.turn(waiting.session_id) as turn:
         await graph.ainvoke(says("ask"), turn.config)
-    long, other = await sessions.acreate("ann"), await sessions.acreate("bob")
+    long = await sessions.acreate("ann")
     async with sessions.turn(long.session_id) as turn:
+        other = await sessions.acreate("bob")
         await expired(sessions, other.session_id)
         cleaned = await sessions.aclean()
         assert (cleaned.expired, cleaned.left) == (1, 1)

@@ -21,7 +21,24 @@ from langgraph_statekit import (
 from tests.sessions.kit import chat, says
 
 HOSTILE = [
-    *("", " ", "ann", "Ann", "ann ", "a%", "a_", "*", "?", "a:b", "{a}", "a/../b", "..", "a'b", 'a"b', "'; DROP TABLE x"),
+    *(
+        "",
+        " ",
+        "ann",
+        "Ann",
+        "ann ",
+        "a%",
+        "a_",
+        "*",
+        "?",
+        "a:b",
+        "{a}",
+        "a/../b",
+        "..",
+        "a'b",
+        'a"b',
+        "'; DROP TABLE x",
+    ),
     *("é", "e\u0301", "💥", "a\nb", "a\0b", "\ud800", "\\u0000", "x" * 300, "null", "0", "\x1f", "user"),
 ]
 
@@ -36,9 +53,7 @@ async def test_a_session_is_a_thread_with_a_user_and_an_id_that_nobody_guesses(s
     assert made.created_at == made.updated_at == made.active_at
     assert (made.expires_at - made.active_at).total_seconds() == 1800
     assert await sessions.aget(made.session_id) == made
-    assert await sessions.aconfig(made.session_id) == {
-        "configurable": {"thread_id": made.session_id, "user_id": "ann"}
-    }
+    assert await sessions.aconfig(made.session_id) == {"configurable": {"thread_id": made.session_id, "user_id": "ann"}}
 
 
 async def test_a_turn_tells_messages_size_and_whether_a_human_is_waited_for(
@@ -72,7 +87,15 @@ async def test_a_graph_without_turns_is_told_by_touch(sessions: Any, real: State
 
 async def test_ids_that_could_be_guessed_are_refused(manager: SessionManager) -> None:
     for instance in (
-        *("1", "ann", "", "order-17", str(uuid.uuid1()), str(uuid.uuid5(uuid.NAMESPACE_DNS, "ann")), str(uuid.uuid4())[:-1]),
+        *(
+            "1",
+            "ann",
+            "",
+            "order-17",
+            str(uuid.uuid1()),
+            str(uuid.uuid5(uuid.NAMESPACE_DNS, "ann")),
+            str(uuid.uuid4())[:-1],
+        ),
         *("00000000-0000-4000-8000-000000000000", "11111111-2222-4111-8111-222222222222", str(uuid.uuid4()).upper()),
     ):
         with pytest.raises(Misuse, match="random UUID"):
@@ -93,12 +116,13 @@ async def test_a_repeated_create_makes_one_session(sessions: Any) -> None:
     assert await sessions.alist(user_id="ann") == [made]
 
 
-async def test_nobody_opens_the_session_of_another_user_agent_or_version(
-    sessions: Any, real: StatekitSaver
-) -> None:
+async def test_nobody_opens_the_session_of_another_user_agent_or_version(sessions: Any, real: StatekitSaver) -> None:
     made = await sessions.acreate("ann", metadata={"secret": 1})
     id = made.session_id
-    other_agent, other_version = SessionManager(real, agent="billing", version=1), SessionManager(real, agent="support", version=2)
+    other_agent, other_version = (
+        SessionManager(real, agent="billing", version=1),
+        SessionManager(real, agent="support", version=2),
+    )
     anyone = SessionManager(real)
     for use in (
         lambda: sessions.aget(id, "bob"),
@@ -180,7 +204,16 @@ async def test_metadata_that_many_change_at_once_loses_nothing(manager: SessionM
 
 async def test_metadata_that_json_cannot_hold_is_refused(manager: SessionManager) -> None:
     made = await manager.acreate("ann")
-    for wrong in ({1: 2}, {"a": object()}, {"a": (1,)}, {"a": float("nan")}, ["a"], "a", {"a": "x" * 70_000}, {"a": {2: 3}}):
+    for wrong in (
+        {1: 2},
+        {"a": object()},
+        {"a": (1,)},
+        {"a": float("nan")},
+        ["a"],
+        "a",
+        {"a": "x" * 70_000},
+        {"a": {2: 3}},
+    ):
         with pytest.raises(Misuse, match="metadata"):
             await manager.aupdate_metadata(made.session_id, wrong)  # type: ignore[arg-type]
         with pytest.raises(Misuse, match="metadata"):

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage
 
 from langgraph_statekit import Conflict, Fenced, Misuse, SessionEnded, SessionManager, SessionMissing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.faces import put
 from tests.sessions.kit import chat, says
 from tests.stores_under_test import Store
 
@@ -98,10 +99,10 @@ async def test_who_is_interrupted_can_save_nothing_more(sessions: Any, real: Sta
     async def slow() -> None:
         async with sessions.turn(made.session_id, device="phone") as turn:
             try:
-                await graph.ainvoke(says("slow"), turn.config)
+                await graph.ainvoke(says("slow"), turn.config, durability="sync")
             finally:
                 with pytest.raises(Fenced):
-                    await asyncio.to_thread(real.put, {**turn.config, "configurable": {**turn.config["configurable"], "checkpoint_ns": ""}}, {**(await real.aget_tuple(turn.config)).checkpoint, "id": "1"}, {}, {})  # type: ignore[union-attr]
+                    await put(real, {"configurable": {**turn.config["configurable"], "checkpoint_ns": ""}}, {"x": 1})
 
     task = asyncio.create_task(slow())
     await begun.wait()
@@ -160,9 +161,7 @@ async def test_a_session_whose_process_died_is_gone_on_with(durable_store: Store
         assert (found.status, found.message_count) == ("idle", 2)
 
 
-async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(
-    sessions: Any, real: StatekitSaver
-) -> None:
+async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(sessions: Any, real: StatekitSaver) -> None:
     graph, made = chat(real), await sessions.acreate("ann")
     with pytest.raises(Fenced):
         async with sessions.turn(made.session_id) as turn:
