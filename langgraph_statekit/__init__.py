@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
     from langgraph_statekit.sessions.manager import SessionManager
+    from langgraph_statekit.sessions.memories import Memories, Memory
+    from langgraph_statekit.sessions.memory_nodes import memory_node, memory_tools
     from langgraph_statekit.sessions.records import Session
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
@@ -69,6 +71,10 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Memories": "sessions.memories",
+    "Memory": "sessions.memories",
+    "memory_node": "sessions.memory_nodes",
+    "memory_tools": "sessions.memory_nodes",
     "Session": "sessions.records",
     "SessionManager": "sessions.manager",
     "ThreadId": "thread_ids",
@@ -102,6 +108,8 @@ __all__ = [
     "FailureRate",
     "Fenced",
     "Lease",
+    "Memories",
+    "Memory",
     "Migrated",
     "Misuse",
     "ObjectStoreSaver",
@@ -130,6 +138,8 @@ __all__ = [
     "check_compat",
     "copy_threads",
     "guard",
+    "memory_node",
+    "memory_tools",
     "migrate_threads",
     "migrates",
     "open_saver",
