@@ -4,6 +4,7 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── SessionMissing (LookupError)     no such session for this caller; start a new one
@@ -40,6 +41,13 @@ class Conflict(StatekitError):
 
 class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
+
+
+class EffectUnknown(StatekitError):
+    """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
+
+    Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
+    """
 
 
 class TopologyDrift(StatekitError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from langgraph_statekit.checkpoint.cells import CellChange
+from langgraph_statekit.checkpoint.cells import SEALED_START, Cell, CellChange
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, from_text
 from langgraph_statekit.errors import Fenced, Misuse
 
@@ -85,6 +85,19 @@ def fenced(save: Save | CellChange) -> Fenced:
 
 NEEDS_KEYS: Final = "open the saver with encryption=Encryption(keys, active); the command statekit takes STATEKIT_KEYS"
 """What to do about an encrypted thread."""
+
+
+def require_plain(change: CellChange) -> None:
+    """Raise `Misuse` for a value that a reader would take for an encrypted one."""
+    if change.value is not None and change.value.startswith(SEALED_START):
+        raise Misuse(f"the value of a cell must not begin with {SEALED_START!r}, which marks an encrypted one")
+
+
+def require_open(*cells: Cell | None) -> None:
+    """Raise `Misuse` for a cell that is encrypted, which a saver with keys has opened by then."""
+    for cell in cells:
+        if cell is not None and cell.value.startswith(SEALED_START):
+            raise Misuse(f"the record {from_text(cell.ref.key)!r} ({cell.ref.kind}) is encrypted: {NEEDS_KEYS}")
 
 
 class Rekeyed(Misuse):

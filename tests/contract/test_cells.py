@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from langgraph_statekit import Fenced
+from langgraph_statekit import Encryption, Fenced, Misuse
 from langgraph_statekit.checkpoint.cells import Cell, CellChange, CellQuery, Changed, cell_ref, new_operation
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Corrupt
+from tests.crash.faulty import Died, Faulty
 from tests.faces import Face, put
 from tests.servers import wait_until
 from tests.stores_under_test import Store
@@ -193,3 +195,87 @@ async def test_names_of_any_text_are_kept_apart(saver: StatekitSaver) -> None:
         assert found.value == name.encode(errors="surrogatepass") + b"!"
     assert len(listed(saver)) == len(names)
     assert len(listed(saver, "1")) == 3
+
+
+OLD, NEW = {"old": b"o" * 32}, {"new": b"n" * 32}
+
+
+async def test_the_store_holds_no_value_of_an_encrypted_cell_and_keys_rotate(store: Store) -> None:
+    with store.open(encryption=Encryption(OLD, "old")) as saver, store.open(encryption=Encryption(OLD, "old")) as other:
+        made = change(saver, value=b"the secret", thread="t", groups=("g",))
+        change(other, key="other", value=b"the secret", thread="t")
+        assert change(saver, value=b"the secret", thread="t", expect=0).cell == made.cell
+        assert listed(other, "g") == [made.cell] == listed(saver, "g")
+        assert b"the secret" not in store.raw_dump()
+    with store.open(encryption=None) as plain:
+        with pytest.raises(Misuse, match="encryption="):
+            cell(plain, thread="t")
+        change(plain, key="plain", value=b"in plain")
+    both = Encryption({**OLD, **NEW}, "new")
+    with store.open(encryption=both) as saver:
+        assert (saver.rotate_keys(), saver.rotate_keys()) == (1, 0)
+        assert cell(saver, thread="t") == made.cell
+    with store.open(encryption=Encryption(NEW, "new")) as saver:
+        assert cell(saver, thread="t") == made.cell
+        found = cell(saver, key="plain")
+        assert found is not None
+        assert found.value == b"in plain"
+        made = change(saver, value=b"more", thread="t", expect=made.cell.rev if made.cell else 0)
+    with store.open(encryption=both, require_encryption=True) as saver:
+        assert cell(saver, thread="t") == made.cell
+        with pytest.raises(Corrupt, match="require_encryption"):
+            cell(saver, key="plain")
+
+
+async def test_tenants_see_no_cell_of_each_other(durable_store: Store) -> None:
+    with durable_store.open(tenant="a") as one, durable_store.open(tenant="b") as two, durable_store.open() as none:
+        made = [change(saver, thread="t", groups=("g",), expect=0) for saver in (one, two, none)]
+        for saver, own in zip((one, two, none), made, strict=True):
+            assert own.made
+            assert listed(saver) == listed(saver, "g") == [own.cell]
+        change(one, thread="t", value=None)
+        assert listed(two) == [made[1].cell]
+
+
+@pytest.mark.parametrize("acts", [False, True], ids=["before it acts", "after it acts"])
+def test_a_change_that_dies_at_any_request_leaves_the_old_cell_or_the_new_one(
+    new_store: Callable[[str], Store], acts: bool
+) -> None:
+    """Where one change is many requests, a process can die between them."""
+    store = new_store("file")
+    with store.open() as survivor:
+        for number in range(1, 100):
+            name = f"dies at {number}"
+            old = change(survivor, key=name, value=b"old", groups=("old", "both"))
+            lease = survivor.lease(name)
+            assert old.cell is not None
+            wanted = CellChange(ref=cell_ref("test", name), value=b"new", groups=("new", "both"), expect=old.cell.rev)
+            leased = CellChange(ref=cell_ref("test", "leased", name), value=b"new", expect=0, token=lease.token)
+            with store.open() as doomed:
+                bucket = getattr(doomed.backend, "inner", doomed.backend)._bucket
+                bucket._driver = driver = Faulty(bucket._driver, number, acts)
+                try:
+                    run_sync(doomed.cells.change_cell(wanted))
+                    run_sync(doomed.cells.change_cell(leased))
+                except Died:
+                    pass
+            found = cell(survivor, key=name)
+            assert found is not None
+            assert found == old.cell or found.operation == wanted.operation
+            for group in ("old", "new", "both"):
+                assert (found in listed(survivor, group)) == (group in found.groups)
+            for again in (wanted, leased):
+                done = run_sync(survivor.cells.change_cell(again))
+                assert done.made
+                assert done.cell is not None
+                assert done.cell.value == b"new"
+            lease.release()
+            if not driver.died:
+                assert number > 5
+                return
+    raise AssertionError("a change has no end")
+
+
+def test_what_marks_an_encrypted_value_is_refused(new_store: Callable[[str], Store]) -> None:
+    with new_store("memory").open() as saver, pytest.raises(Misuse, match="begin"):
+        change(saver, value=b"\1abc")

@@ -361,8 +361,8 @@ class MemoryBackend:
     def sweep(self, orphans_us: int) -> Swept:
         with self._lock:
             threads = orphans = 0
-            for ref in [*self._cells]:
-                self._cell(ref)
+            for each in [*self._cells]:
+                self._cell(each)
             for name in list(self._threads):
                 thread = self._alive(name)
                 if thread is None:

@@ -47,7 +47,7 @@ def change(run: Run, changes: Sequence[CellChange]) -> Sequence[Changed | Except
     for place, made, now_us, value, lists, rev, operation in run(_CHANGE, *wanted):
         if made is not None:
             at = order[place - 1]
-            cell = None if value is None else _cell(*changes[at].ref, value, lists, rev, operation)
+            cell = None if value is None else _cell(changes[at].ref, value, lists, rev, operation)
             results[at] = Changed(made, cell, now_us)
     return results
 
@@ -59,7 +59,8 @@ def read(run: Run, query: CellQuery) -> CellPage:
     else:
         name = "" if query.group is None else f"={query.group}"
         found = run(_LISTED, query.kind, name, *(query.before or _NEWEST), query.limit)
-    return CellPage([_cell(*values) for _, *values in found if values[0] is not None], found[0][0])
+    cells = [_cell(CellRef(*values[:3]), *values[3:]) for _, *values in found if values[0] is not None]
+    return CellPage(cells, found[0][0])
 
 
 def _plain(change: CellChange) -> tuple[object, ...]:
@@ -67,5 +68,5 @@ def _plain(change: CellChange) -> tuple[object, ...]:
     return *change.ref, change.value, lists, change.expect, change.token, change.ttl_us, change.operation
 
 
-def _cell(kind: str, thread: str, key: str, value: bytes, lists: Sequence[str], rev: int, operation: str) -> Cell:
-    return Cell(CellRef(kind, thread, key), value, tuple(name[1:] for name in lists if name), rev, operation)
+def _cell(ref: CellRef, value: bytes, lists: Sequence[str], rev: int, operation: str) -> Cell:
+    return Cell(ref, value, tuple(name[1:] for name in lists if name), rev, operation)
