@@ -100,9 +100,16 @@ class Core:
             on_expiry=self.settings.on_expiry,
             expire_waiting=self.settings.expire_waiting,
         )
+        made = await self.add(session_id, record)
+        if made is None:
+            raise Conflict("there is a session of this instance already: leave the instance out, or open that one")
+        return made
+
+    async def add(self, session_id: str, record: Record) -> Session | None:
+        """Store a new record, and return its session; None if there is one."""
         done = await self.cells.change_cell(self._cell_change(session_id, record, 0, None))
         if not done.made or done.cell is None:
-            raise Conflict("there is a session of this instance already: leave the instance out, or open that one")
+            return None
         self.changed()
         return session_of(session_id, done.cell, done.now_us)
 

@@ -39,6 +39,7 @@ class SessionManager(Upkeep):
         poll_s: Seconds between two looks at sessions that are watched. Changes made by this object are told at once.
         clean_every_s: Seconds between two clean-ups in a `with` block.
         hooks: Told of `SessionExpires` and `SessionExpired`, see `langgraph_statekit.events`.
+        memories: What users asked to be remembered: exported and erased with them. None: there is none.
 
     Raises:
         Misuse: The saver is none of this package's, or an option is none of this.

@@ -72,11 +72,11 @@ class Memories:
         Raises:
             Misuse: One of them is none of this.
         """
-        return run_sync(self._remember(user_id, text, source, False))
+        return run_sync(self.kept(user_id, text, source, False))
 
     async def aremember(self, user_id: str, text: str, source: Mapping[str, Any] | None = None) -> Memory:
         """Async version of `remember`."""
-        return await self._remember(user_id, text, source, True)
+        return await self.kept(user_id, text, source, True)
 
     def forget(self, user_id: str, about: str) -> Sequence[Memory]:
         """Remove what a user means, and return it: the memory of this id or text, else all that have all of its words.
@@ -92,21 +92,22 @@ class Memories:
 
     def forget_all(self, user_id: str) -> Sequence[Memory]:
         """Remove all that was remembered for a user, and return it."""
-        return run_sync(self._forget_all(user_id, False))
+        return run_sync(self.dropped(user_id, False))
 
     async def aforget_all(self, user_id: str) -> Sequence[Memory]:
         """Async version of `forget_all`."""
-        return await self._forget_all(user_id, True)
+        return await self.dropped(user_id, True)
 
     def list_memories(self, user_id: str) -> Sequence[Memory]:
         """Return what is remembered for a user, oldest first."""
-        return run_sync(self._list(user_id, False))
+        return run_sync(self.listed(user_id, False))
 
     async def alist_memories(self, user_id: str) -> Sequence[Memory]:
         """Async version of `list_memories`."""
-        return await self._list(user_id, True)
+        return await self.listed(user_id, True)
 
-    async def _remember(self, user_id: str, text: str, source: Mapping[str, Any] | None, is_async: bool) -> Memory:
+    async def kept(self, user_id: str, text: str, source: Mapping[str, Any] | None, is_async: bool) -> Memory:
+        """See `remember`."""
         user_id = required_user(user_id)
         if not isinstance(text, str) or not text.strip() or len(text) > _MOST_TEXT:
             raise Misuse(f"a memory must be a text of 1 to {_MOST_TEXT:,} characters that is not blank")
@@ -126,22 +127,24 @@ class Memories:
     async def _forget(self, user_id: str, about: str, is_async: bool) -> Sequence[Memory]:
         if not isinstance(about, str) or not about.strip():
             raise Misuse("say what to forget: a text, or the id of a memory; to forget all there is, call forget_all")
-        there = await self._list(user_id, is_async)
+        there = await self.listed(user_id, is_async)
         found = [memory for memory in there if memory.memory_id == about]
         found = found or [there[at] for at in matching(about, [memory.text for memory in there])]
         for memory in found:
             await self._call(is_async, "delete", self._place(user_id), memory.memory_id)
         return found
 
-    async def _forget_all(self, user_id: str, is_async: bool) -> Sequence[Memory]:
+    async def dropped(self, user_id: str, is_async: bool) -> Sequence[Memory]:
+        """See `forget_all`."""
         gone: list[Memory] = []
-        while there := await self._list(user_id, is_async):
+        while there := await self.listed(user_id, is_async):
             for memory in there:
                 await self._call(is_async, "delete", self._place(user_id), memory.memory_id)
             gone += there
         return gone
 
-    async def _list(self, user_id: str, is_async: bool) -> Sequence[Memory]:
+    async def listed(self, user_id: str, is_async: bool) -> Sequence[Memory]:
+        """See `list_memories`."""
         place = self._place(required_user(user_id))
         found: dict[str, Memory] = {}
         while page := await self._call(is_async, "search", place, limit=_PAGE, offset=len(found)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -167,9 +167,9 @@ def _listed(memories: Sequence[Memory], chinese: bool) -> str:
 
 
 def _user(config: RunnableConfig) -> str:
-    user_id = config.get("configurable", {}).get("user_id")
+    user_id: object = config.get("configurable", {}).get("user_id")
     if not isinstance(user_id, str) or not user_id:
         raise Misuse(
             "memories are a user's: run the graph with configurable['user_id'], as SessionManager.turn sets it"
         )
-    return cast(str, user_id)
+    return user_id

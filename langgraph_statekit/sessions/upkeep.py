@@ -15,6 +15,8 @@ from langgraph_statekit.events import Hook, Hooks
 from langgraph_statekit.sessions.core import Core, Leave, Settings
 from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
 from langgraph_statekit.sessions.feed import Feed, changes
+from langgraph_statekit.sessions.memories import Memories
+from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export, load
 from langgraph_statekit.sessions.records import Session, session_of, version_of
 from langgraph_statekit.sessions.turns import Queues
 
@@ -41,6 +43,7 @@ class Upkeep:
         poll_s: float = 1.0,
         clean_every_s: float = 60.0,
         hooks: Sequence[Hook] = (),
+        memories: Memories | None = None,
     ) -> None:
         if not isinstance(saver, StatekitSaver):
             raise Misuse(f"sessions need a saver of this package, see open_saver, not {type(saver).__name__}")
@@ -65,7 +68,9 @@ class Upkeep:
             messages_key=messages_key,
             lease_s=lease_s,
         )
-        self.saver = saver
+        if not isinstance(memories, Memories | None):
+            raise Misuse(f"memories must be Memories(store), not {type(memories).__name__}")
+        self.saver, self.memories = saver, memories
         self._feed = Feed(saver.backend.spare, poll_s)
         self._queues = Queues()
         self._sync = Core(saver, settings, self._feed.wake, False)
@@ -132,6 +137,73 @@ class Upkeep:
     async def aclean(self) -> Cleaned:
         """Async version of `clean`."""
         return await clean(self._async, self._tell)
+
+    def export_session(self, session_id: str, target: Target) -> Exported:
+        """Write a session with its whole thread to a file, which is there whole or not at all.
+
+        The file tells what it is, has a checksum, holds everything in plain, and can be imported to any store. It is
+        compared with the thread before it is done, and holds one thread in memory meanwhile.
+
+        Args:
+            session_id: The session.
+            target: A path, or a file that is open for writing bytes.
+
+        Raises:
+            SessionMissing: There is no such session.
+            Conflict: Somebody went on with it meanwhile; call again, or in a `turn`.
+            DataError: Something of it cannot be read, or retention removed what its latest checkpoints build on.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(export(self._sync, None, target, [session_id], None))
+
+    async def aexport_session(self, session_id: str, target: Target) -> Exported:
+        """Async version of `export_session`."""
+        return await export(self._async, None, target, [session_id], None)
+
+    def export_user(self, user_id: str, target: Target) -> Exported:
+        """Write all sessions and memories of a user, of all agents, to one file; otherwise as `export_session`."""
+        return run_sync(export(self._sync, self.memories, target, None, user_id))
+
+    async def aexport_user(self, user_id: str, target: Target) -> Exported:
+        """Async version of `export_user`."""
+        return await export(self._async, self.memories, target, None, user_id)
+
+    def import_sessions(self, source: Target, *, as_new: bool = False) -> Sequence[Session]:
+        """Store the sessions and memories of a file, and return the sessions; import counts as use.
+
+        Each thread is compared with the file before its session can be opened. After a crash, import again.
+
+        Args:
+            source: A path, or a file that is open for reading bytes.
+            as_new: Give each session a new id, as if it had been copied.
+
+        Raises:
+            Misuse: It is no file of `export_session` or `export_user`.
+            Corrupt: It was cut off or altered; nothing was stored.
+            Conflict: One of its sessions is there already; nothing was stored.
+            SchemaTooNew: A later release wrote it.
+            Unavailable: The store did not answer; call again.
+        """
+        return run_sync(load(self._sync, self.memories, source, as_new))
+
+    async def aimport_sessions(self, source: Target, *, as_new: bool = False) -> Sequence[Session]:
+        """Async version of `import_sessions`."""
+        return await load(self._async, self.memories, source, as_new)
+
+    def erase_user(self, user_id: str) -> Erased:
+        """Remove all sessions and memories of a user, of all agents, and return what was removed and what is left.
+
+        With the threads go their checkpoints in every tier, and their data keys if the saver encrypts. Turns under way
+        can save nothing more. Not reached: exported files, backups and logs of the store, other tenants.
+
+        Raises:
+            Unavailable: The store did not answer; call again until it returns.
+        """
+        return run_sync(erase(self._sync, self.memories, user_id))
+
+    async def aerase_user(self, user_id: str) -> Erased:
+        """Async version of `erase_user`."""
+        return await erase(self._async, self.memories, user_id)
 
     def stop(self) -> None:
         """End the clean-ups and all watching; sessions and the saver stay as they are."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
@@ -28,6 +30,12 @@ def echo(state: Chat) -> dict[str, Any]:
 def chat(saver: StatekitSaver, answer: Callable[[Chat], Any] = echo) -> Any:
     """Return a graph that answers each message with one of its own."""
     return StateGraph(Chat).add_node("answer", answer).add_edge(START, "answer").compile(checkpointer=saver)
+
+
+async def eventually(holds: Callable[[], Any]) -> None:
+    """Let the loop turn until something holds, or an awaited check of it does."""
+    while not (holds() if not iscoroutinefunction(holds) else await holds()):  # noqa: ASYNC110  (any condition)
+        await asyncio.sleep(0.001)
 
 
 def says(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from langgraph_statekit import Misuse, SessionEnded, SessionManager, SessionMiss
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.events import SessionExpired, SessionExpires
 from tests.servers import wait_until
-from tests.sessions.kit import SyncSessions, chat, says
+from tests.sessions.kit import SyncSessions, chat, eventually, says
 
 SHORT_S = 0.3
 DAY_S = 86_400
@@ -32,8 +32,11 @@ def quick(real: StatekitSaver, shown: Callable[[SessionManager], Any]) -> Callab
 
 async def expired(sessions: Any, session_id: str) -> None:
     """Wait until a session has expired."""
-    while (await sessions.aget(session_id)).status != "expired":
-        await asyncio.sleep(0.01)
+
+    async def over() -> bool:
+        return bool((await sessions.aget(session_id)).status == "expired")
+
+    await eventually(over)
 
 
 async def test_a_session_that_nobody_uses_expires_and_stays_readable(quick: Any, real: StatekitSaver) -> None:

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from langgraph_statekit import Conflict, Fenced, Misuse, SessionEnded, SessionManager, SessionMissing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import put
-from tests.sessions.kit import chat, says
+from tests.sessions.kit import chat, eventually, says
 from tests.stores_under_test import Store
 
 
@@ -59,8 +59,7 @@ async def test_threads_and_tasks_stand_in_one_line(manager: SessionManager) -> N
     holder.start()
     await asyncio.to_thread(begun.wait, 30)
     task = asyncio.create_task(follow())
-    while len(manager._queues._lines.get(made.session_id, ())) < 2:
-        await asyncio.sleep(0)
+    await eventually(lambda: len(manager._queues._lines.get(made.session_id, ())) == 2)
     go_on.set()
     await asyncio.wait_for(task, 30)
     await asyncio.to_thread(holder.join, 30)
@@ -131,8 +130,7 @@ async def test_a_client_that_gives_up_waiting_holds_up_nobody(manager: SessionMa
     made = await manager.acreate("ann")
     async with manager.turn(made.session_id):
         waiting = [asyncio.create_task(manager.turn(made.session_id).__aenter__()) for _ in range(3)]
-        while len(manager._queues._lines[made.session_id]) < 4:
-            await asyncio.sleep(0)
+        await eventually(lambda: len(manager._queues._lines[made.session_id]) == 4)
         for task in waiting[:2]:
             task.cancel()
         await asyncio.wait(waiting[:2])
@@ -163,9 +161,9 @@ async def test_a_session_whose_process_died_is_gone_on_with(durable_store: Store
 
 async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(sessions: Any, real: StatekitSaver) -> None:
     graph, made = chat(real), await sessions.acreate("ann")
-    with pytest.raises(Fenced):
-        async with sessions.turn(made.session_id) as turn:
-            await sessions.adelete(made.session_id)
+    async with sessions.turn(made.session_id) as turn:
+        await sessions.adelete(made.session_id)
+        with pytest.raises(Fenced):
             await graph.ainvoke(says("late"), turn.config)
     with pytest.raises(SessionMissing):
         await sessions.turn(made.session_id).__aenter__()

@@ -11,7 +11,7 @@ import pytest
 from langgraph_statekit import SessionManager, SessionMissing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.servers import wait_until
-from tests.sessions.kit import chat, says
+from tests.sessions.kit import chat, eventually, says
 from tests.stores_under_test import Store
 
 
@@ -59,8 +59,7 @@ async def test_many_watchers_cost_one_request(manager: SessionManager, real: Sta
     monkeypatch.setattr(type(real.backend), "cells", counted)
     watchers = [manager.awatch(one.session_id, since=one.rev) for one in made]
     waiting = [asyncio.ensure_future(anext(watcher)) for watcher in watchers]
-    while len(manager._feed._waiting) < 20:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: len(manager._feed._waiting) == 20)
     asked = 0
     for one in made:
         await manager.aupdate_metadata(one.session_id, {"x": 1})
