@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
+    from langgraph_statekit.effect_rules import Effect, SettledEffects
+    from langgraph_statekit.effects import EffectLedger, effect
     from langgraph_statekit.errors import (
         CheckpointMissing,
         Conflict,
         Corrupt,
         DataError,
+        EffectUnknown,
         Fenced,
         Misuse,
         SchemaTooNew,
@@ -61,6 +64,11 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
+    "Effect": "effect_rules",
+    "EffectLedger": "effects",
+    "EffectUnknown": "errors",
+    "SettledEffects": "effect_rules",
+    "effect": "effects",
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
@@ -104,6 +112,9 @@ __all__ = [
     "Corrupt",
     "DataError",
     "Drift",
+    "Effect",
+    "EffectLedger",
+    "EffectUnknown",
     "Encryption",
     "FailureRate",
     "Fenced",
@@ -125,6 +136,7 @@ __all__ = [
     "SessionEnded",
     "SessionManager",
     "SessionMissing",
+    "SettledEffects",
     "SqliteSaver",
     "StatekitError",
     "StatekitSaver",
@@ -137,6 +149,7 @@ __all__ = [
     "amigrate_threads",
     "check_compat",
     "copy_threads",
+    "effect",
     "guard",
     "memory_node",
     "memory_tools",

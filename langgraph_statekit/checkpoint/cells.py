@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from langgraph_statekit.checkpoint.records import to_text
+from langgraph_statekit.checkpoint.records import Outline, to_text
 
 T = TypeVar("T")
 
@@ -149,6 +149,9 @@ class Cells(Protocol):
 
     async def cells(self, query: CellQuery) -> CellPage:
         """Return the cells that a query asks for."""
+
+    async def outline(self, thread: str, ns: str | None = None) -> Outline:
+        """Return the rows of a thread without bodies, and the heads of its frames."""
 
     async def sleep(self, pause_s: float) -> None:
         """Wait."""

@@ -19,6 +19,7 @@ class Requests:
         self._ready = False
 
     async def setup(self) -> None:
+        """Create what the store needs."""
         await self._io(self._backend.setup)
         self._ready = True
 
@@ -28,21 +29,26 @@ class Requests:
         return self._backend
 
     async def claim(self, claim: Claim) -> Held | None:
+        """Return the lease of a thread after a claim."""
         return only(await self._io((await self._store()).claim, [claim]))
 
     async def change_cell(self, change: CellChange) -> Changed:
+        """See `Cells`."""
         require_plain(change)
         changed = only(await self._io((await self._store()).change_cells, [change]))
         require_open(changed.cell)
         return changed
 
     async def cells(self, query: CellQuery) -> CellPage:
+        """See `Cells`."""
         page = await self._io((await self._store()).cells, query)
         require_open(*page.cells)
         return page
 
     async def outline(self, thread: str, ns: str | None = None) -> Outline:
+        """Return the rows of a thread without bodies, and the heads of its frames."""
         return await self._io((await self._store()).outline, thread, ns)
 
     async def sleep(self, pause_s: float) -> None:
+        """Wait."""
         await self._runtime.sleep(pause_s)

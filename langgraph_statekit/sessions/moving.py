@@ -247,6 +247,8 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     left = []
     if effects:
         left.append(f"{effects} keyed hashes of effects, so that none is made twice")
+    if gone and core.store == "object":  # which has no removal on condition
+        left.append(f"empty marks of {len(gone)} records with the ids of their sessions, until a sweep after a day")
     return Erased(tuple(gone), forgotten, tuple(left))
 
 
