@@ -32,9 +32,7 @@ def memory_requests(state: Mapping[str, Any], messages_key: str = "messages") ->
     return find_requests(messages[-1].text)
 
 
-def memory_node(
-    memories: Memories, *, ask: bool = False, messages_key: str = "messages"
-) -> Runnable[Mapping[str, Any], dict[str, Any]]:
+def memory_node(memories: Memories, *, ask: bool = False, messages_key: str = "messages") -> Runnable[Any, Any]:
     """Return a node that does what the user's last message explicitly asks for, and confirms it in a message.
 
     Without such a request it changes nothing. A node that runs again after a crash remembers nothing twice. The user is
