@@ -52,7 +52,8 @@ class EffectEngine(Attempts):
 
     async def listed(self, side: Side, group: str | None, states: Collection[str]) -> list[Effect]:
         """Return the effects of a group that people see in one of these states, newest first."""
-        found = [self.shown(*each) async for each in self.stored(side.cells, group)]
+        stored = self.stored(side.cells, group)
+        found = [self.shown(cell, record, now_us) async for cell, record, now_us in stored if not record.forgotten]
         return [effect for effect in found if effect.state in states]
 
     async def resolve(self, side: Side, key: str, thread: str, outcome: str, result: object, note: str) -> Effect:

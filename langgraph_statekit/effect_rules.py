@@ -57,7 +57,7 @@ class Record:
 
     state: str
     request: bytes
-    claim: str
+    claim: str = ""
     claimed_us: int = 0
     lease_us: int = 0
     token: int | None = None
