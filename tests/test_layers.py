@@ -73,7 +73,7 @@ LAYERS = [
     {"cli.serializer", "cli.terminal"},
     {"cli.status"},
     {"cli.stores"},
-    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor", "cli.effects"},
+    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor", "cli.effects", "cli.sessions"},
     {"cli.program"},
     {"__main__"},
 ]

@@ -61,8 +61,11 @@ class _Count:
     left: int = 0
 
 
-async def clean(core: Core, tell: Callable[[Event], None]) -> Cleaned:
-    """Warn of sessions that will expire soon, end those that nobody used for too long, and remove old ones."""
+async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cleaned:
+    """Warn of sessions that will expire soon, end those that nobody used for too long, and remove old ones.
+
+    Each is warned of once, so whoever has nobody to tell leaves it to others.
+    """
     count, settings = _Count(), core.settings
     now_us = (await core.cells.cells(CellQuery(kind=KIND, refs=()))).now_us
     # Those of another agent may have another time to live, and then nothing can be passed over.
@@ -73,7 +76,7 @@ async def clean(core: Core, tell: Callable[[Event], None]) -> Cleaned:
             record = unpack(cell)
             if record.dead_us is not None and record.dead_us <= now_us:
                 await _end(core, from_text(cell.ref.thread), tell, count)
-            elif record.ends_us is not None and record.ends_us - settings.warn_us <= now_us:
+            elif warns and record.ends_us is not None and record.ends_us - settings.warn_us <= now_us:
                 soon.append((cell, record))
             if len(soon) == _BATCH:
                 await _warn(core, soon, tell, count)

@@ -16,6 +16,7 @@ from langgraph_statekit.checkpoint.labels import labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Conflict, Corrupt
+from langgraph_statekit.extras import load as load_extra
 from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
 from langgraph_statekit.sessions.core import Core, required_user
 from langgraph_statekit.sessions.memories import Memories
@@ -240,7 +241,12 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     effects = 0
     while found := await sessions_of(core, user_id):
         for session_id in found:
-            effects += await _effects(core, session_id)
+            count = await _effects(core, session_id)
+            if count and _EFFECT not in core.saver._sync.forgetting:
+                load_extra("effects", "EffectLedger")(
+                    core.saver
+                )  # it then forgets the content of those of deleted threads
+            effects += count
             await core.remove(session_id)
             gone[session_id] = None
     forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))

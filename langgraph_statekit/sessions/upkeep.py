@@ -75,7 +75,7 @@ class Upkeep:
         self._queues = Queues()
         self._sync = Core(saver, settings, self._feed.wake, False)
         self._async = Core(saver, settings, self._feed.wake, True)
-        self._tell = Hooks(hooks)
+        self._tell, self._warns = Hooks(hooks), bool(hooks)
         self._cleaner = Cleaner(self.clean, clean_every_s)
 
     def watch(self, session_id: str, *, since: int | None = None, wait_s: float | None = None) -> Iterator[Session]:
@@ -126,17 +126,17 @@ class Upkeep:
     def clean(self) -> Cleaned:
         """Warn of sessions that will expire soon, end those that nobody used for too long, and remove old ones.
 
-        Harmless in many processes at once: each session is warned of and ended once. A session that has a turn, however
-        long it takes, does not expire. What it cost is one index of open sessions.
+        Only a manager with hooks warns. Harmless in many processes at once: each session is warned of and ended once. A
+        session that has a turn, however long it takes, does not expire. What is read is one index of open sessions.
 
         Raises:
             Unavailable: The store did not answer; call again.
         """
-        return run_sync(clean(self._sync, self._tell))
+        return run_sync(clean(self._sync, self._tell, warns=self._warns))
 
     async def aclean(self) -> Cleaned:
         """Async version of `clean`."""
-        return await clean(self._async, self._tell)
+        return await clean(self._async, self._tell, warns=self._warns)
 
     def export_session(self, session_id: str, target: Target) -> Exported:
         """Write a session with its whole thread to a file, which is there whole or not at all.

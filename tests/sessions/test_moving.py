@@ -15,6 +15,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph_statekit import (
     Conflict,
     Corrupt,
+    EffectLedger,
     Encryption,
     Fenced,
     Memories,
@@ -177,6 +178,18 @@ async def test_a_user_is_exported_and_erased_with_all_that_was_remembered(
         assert await sessions.aerase_user(user) == type(report)((), 0, ())
         assert {one.session_id for one in await sessions.aimport_sessions(tmp_path / "file")} == ids
         assert [memory.text for memory in memories.list_memories(user)] == [f"my word is {word}"]
+
+
+async def test_of_effects_nothing_but_hashes_is_left(durable_store: Store) -> None:
+    async with durable_store.open() as saver:
+        manager = SessionManager(saver, agent="support", version=1)
+        id = await talked(manager, "ann", "hello")
+        config = {"configurable": {"thread_id": id}}
+        EffectLedger(saver).run("kwyjibo 17", lambda: "kwyjibo done", request="kwyjibo", config=config)
+    async with durable_store.open() as saver:  # without a ledger of its own
+        report = await SessionManager(saver).aerase_user("ann")
+        assert "1 keyed hashes of effects, so that none is made twice" in report.left
+        assert b"kwyjibo" not in durable_store.raw_dump()
 
 
 async def test_what_is_said_of_a_session_is_sealed_where_the_store_encrypts(durable_store: Store) -> None:
