@@ -12,9 +12,10 @@ from langgraph_statekit.checkpoint.observed import store_of
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
-from langgraph_statekit.errors import Conflict, DataError, Misuse, SessionEnded, SessionMissing
+from langgraph_statekit.errors import Conflict, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.sessions.facts import Facts, thread_config, waits, with_facts
+from langgraph_statekit.sessions.feed import Bell, hint_of
 from langgraph_statekit.sessions.records import (
     CLOSED,
     DELETING,
@@ -26,13 +27,14 @@ from langgraph_statekit.sessions.records import (
     Record,
     Session,
     checked_metadata,
-    group,
     groups_of,
     is_session_id,
     new_session_id,
     pack,
     ref_of,
+    required_user,
     session_of,
+    sources,
     unpack,
     version_of,
 )
@@ -71,14 +73,22 @@ class Core:
         saver: Where threads and sessions are stored.
         settings: Of the manager.
         changed: Called after each change that was made here.
+        bell: The store's, to tell other processes of it; None: it has none.
         is_async: Whether the caller awaits.
     """
 
-    def __init__(self, saver: StatekitSaver, settings: Settings, changed: Callable[[], None], is_async: bool) -> None:
+    def __init__(
+        self,
+        saver: StatekitSaver,
+        settings: Settings,
+        changed: Callable[[], None],
+        bell: Bell | None,
+        is_async: bool,
+    ) -> None:
         self.side = Side(saver, is_async)
         self.saver, self.settings, self.is_async = saver, settings, is_async
         self.cells = saver.async_cells if is_async else saver.cells
-        self.changed = changed
+        self._changed, self._bell = changed, bell
         self.store = store_of(saver.backend)
 
     async def create(
@@ -110,7 +120,7 @@ class Core:
         done = await self.cells.change_cell(self._cell_change(session_id, record, 0, None))
         if not done.made or done.cell is None:
             return None
-        self.changed()
+        await self.changed(session_id)
         return session_of(session_id, done.cell, done.now_us)
 
     def _line(self, agent: str | None, version: int | str | None) -> tuple[str, int]:
@@ -173,7 +183,7 @@ class Core:
             if done.cell is None:
                 raise missing()
             if done.made:
-                self.changed()
+                await self.changed(session_id)
                 return session_of(session_id, done.cell, done.now_us)
             cell, now_us = done.cell, done.now_us
             await self.cells.sleep(random.uniform(0, 0.002 * min(attempt + 1, 20)))
@@ -193,6 +203,15 @@ class Core:
         """How long the store keeps a record that nobody uses: for ever unless it removes the thread too."""
         alone = record.on_expiry == "delete" and record.ends_us is not None and self.saver._sync.ttl_us
         return 2 * record.idle_us + 60_000_000 if alone else None
+
+    async def changed(self, session_id: str) -> None:
+        """Tell those who watch a session that it was changed."""
+        self._changed()
+        if self._bell is not None:
+            try:
+                await self.io(self._bell.ring, hint_of(session_id))
+            except StatekitError:  # the change was made, and who does not hear of it asks
+                return
 
     async def touch(self, session_id: str, user_id: str | None) -> Session:
         require_going(await self.get(session_id, user_id))
@@ -258,7 +277,7 @@ class Core:
         """Remove the cells of a session."""
         for ref in (cell_ref(WARNED, KIND, session_id), ref_of(session_id)):
             await self.cells.change_cell(CellChange(ref=ref, value=None))
-        self.changed()
+        await self.changed(session_id)
 
     async def lease(self, session_id: str, owner: str, *, steal: bool = False, wait_s: float = 0.0) -> Lease:
         """Return the lease of a session's thread."""
@@ -345,23 +364,6 @@ class Core:
             if len(page.cells) < size:
                 return
             before = page.cells[-1].place
-
-
-def sources(user_id: str | None, agent: str | None, status: str | None) -> list[str | None]:
-    """Return the groups that hold all sessions asked for, and as few others as may be."""
-    if user_id is not None:
-        return [group(user=required_user(user_id))]
-    if status is not None:
-        states = {CLOSED: (CLOSED, DELETING), EXPIRED: (EXPIRED, IDLE, WAITING)}.get(status, (status,))
-        return [group(state=state) if agent is None else group(agent=agent, state=state) for state in states]
-    return [None if agent is None else group(agent=agent)]
-
-
-def required_user(user_id: object) -> str:
-    """Return a user id; raise `Misuse` for what is none."""
-    if not isinstance(user_id, str) or not user_id:
-        raise Misuse(f"user_id must be a text that is not empty, not {user_id!r}")
-    return user_id
 
 
 def require_going(session: Session) -> Session:

@@ -1,12 +1,18 @@
-"""A feed of changed sessions: one thread asks the store for all that are watched, in one request."""
+"""A feed of changed sessions: one thread asks the store for all that are watched, in one request.
+
+A store that has a bell (Redis, PostgreSQL) lets other processes know at once that there is something
+to ask for. What is rung is the hash of a session's id, and only a hint: whether it is heard or not, the store is asked.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from hashlib import blake2b
 from typing import Final, Protocol
 
 from langgraph_statekit.checkpoint.cells import Cell, CellPage, CellQuery
@@ -17,6 +23,7 @@ from langgraph_statekit.sessions.records import KIND, ref_of
 _LOG: Final = logging.getLogger(__name__)
 _MOST_REFS: Final = 500
 _LEAST_PAUSE_S: Final = 0.05
+_END_S: Final = 2.0
 
 
 class Store(Protocol):
@@ -27,6 +34,27 @@ class Store(Protocol):
 
     def close(self) -> None:
         """See `Backend.close`."""
+
+
+class Bell(Protocol):
+    """What a store may have as its attribute `bell`."""
+
+    def ring(self, text: str) -> None:
+        """Tell a text to all who listen."""
+
+    def heard(self) -> Iterator[str]:
+        """Yield what is rung, and an empty text now and then."""
+
+
+def bell_of(backend: object) -> Bell | None:
+    """Return the bell of a store, or None."""
+    bell: Bell | None = getattr(getattr(backend, "inner", backend), "bell", None)
+    return bell
+
+
+def hint_of(session_id: str) -> str:
+    """Return what is rung for a session."""
+    return blake2b(session_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Closed(Exception):
@@ -43,10 +71,11 @@ class Feed:
     Args:
         connect: Opens the store for the feed alone.
         poll_s: Seconds between two requests while somebody watches.
+        bell: The store's, if it has one.
     """
 
-    def __init__(self, connect: Callable[[], Store], poll_s: float) -> None:
-        self._connect, self._poll_s = connect, poll_s
+    def __init__(self, connect: Callable[[], Store], poll_s: float, bell: Bell | None = None) -> None:
+        self._connect, self._poll_s, self._bell = connect, poll_s, bell
         self.renew()
         renew_in_child(self)
 
@@ -55,6 +84,8 @@ class Feed:
         self._changed = threading.Condition()
         self._waiting: dict[str, list[tuple[int, Future[Seen]]]] = {}
         self._thread: threading.Thread | None = None
+        self._listener: threading.Thread | None = None
+        self._hints: set[str] = set()
         self._soon = False
 
     def wake(self) -> None:
@@ -69,10 +100,15 @@ class Feed:
         future: Future[Seen] = Future()
         with self._changed:
             self._waiting.setdefault(session_id, []).append((rev, future))
+            self._hints.add(hint_of(session_id))
             self._soon = True
             if self._thread is None:
                 self._thread = threading.Thread(target=self._poll, name="statekit-sessions", daemon=True)
                 self._thread.start()
+                if self._bell is not None:
+                    args = self._thread, self._bell
+                    self._listener = threading.Thread(target=self._listen, args=args, name="statekit-bell", daemon=True)
+                    self._listener.start()
             self._changed.notify()
         return future
 
@@ -86,6 +122,24 @@ class Feed:
             _settle(future, Closed())
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        if thread is not None and self._listener is not None and self._bell is not None:
+            with suppress(Exception):  # wakes the listener, which ends by itself otherwise
+                self._bell.ring("")
+            self._listener.join(_END_S)
+
+    def _listen(self, polling: threading.Thread, bell: Bell) -> None:
+        """Wake the thread when there is news, as long as it runs; what goes wrong only makes it slower."""
+        while self._thread is polling:
+            try:
+                for hint in bell.heard():
+                    if hint in self._hints:
+                        self.wake()
+                    if self._thread is not polling:
+                        return
+            except Exception as error:
+                _LOG.info("changes of sessions are seen only every %g s: %s", self._poll_s, error)
+            with self._changed:
+                self._changed.wait_for(lambda: self._thread is not polling, self._poll_s)
 
     def _poll(self) -> None:
         me, store = threading.current_thread(), None
@@ -110,6 +164,7 @@ class Feed:
                 pause_s = asked_s + (_LEAST_PAUSE_S if self._soon else self._poll_s) - time.monotonic()
                 if pause_s <= 0:
                     self._soon = False
+                    self._hints = {hint_of(session_id) for session_id in self._waiting}
                     return list(self._waiting)
                 self._changed.wait(pause_s)
             if self._thread is me:

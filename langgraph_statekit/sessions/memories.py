@@ -12,8 +12,7 @@ from langgraph.store.base import BaseStore, Item, SearchItem
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.sessions.core import required_user
-from langgraph_statekit.sessions.records import checked_metadata
+from langgraph_statekit.sessions.records import checked_metadata, required_user
 from langgraph_statekit.sessions.requests import matching, normal
 
 _PAGE: Final = 100

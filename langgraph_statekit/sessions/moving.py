@@ -18,7 +18,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Conflict, Corrupt
 from langgraph_statekit.extras import load as load_extra
 from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
-from langgraph_statekit.sessions.core import Core, required_user
+from langgraph_statekit.sessions.core import Core
 from langgraph_statekit.sessions.memories import Memories
 from langgraph_statekit.sessions.records import (
     ACTIVE,
@@ -33,6 +33,7 @@ from langgraph_statekit.sessions.records import (
     is_session_id,
     new_session_id,
     ref_of,
+    required_user,
     unpack,
 )
 

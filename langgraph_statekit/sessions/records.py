@@ -190,6 +190,23 @@ def groups_of(record: Record) -> tuple[str, ...]:
     )
 
 
+def sources(user_id: str | None, agent: str | None, status: str | None) -> list[str | None]:
+    """Return the groups that hold all sessions asked for, and as few others as may be."""
+    if user_id is not None:
+        return [group(user=required_user(user_id))]
+    if status is not None:
+        states = {CLOSED: (CLOSED, DELETING), EXPIRED: (EXPIRED, IDLE, WAITING)}.get(status, (status,))
+        return [group(state=state) if agent is None else group(agent=agent, state=state) for state in states]
+    return [None if agent is None else group(agent=agent)]
+
+
+def required_user(user_id: object) -> str:
+    """Return a user id; raise `Misuse` for what is none."""
+    if not isinstance(user_id, str) or not user_id:
+        raise Misuse(f"user_id must be a text that is not empty, not {user_id!r}")
+    return user_id
+
+
 def new_session_id(agent: str, version: int | str, instance: str | None) -> str:
     """Return the id of a new session: `support_v1_<uuid>`.
 

@@ -14,7 +14,7 @@ from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hook, Hooks
 from langgraph_statekit.sessions.core import Core, Leave, Settings
 from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
-from langgraph_statekit.sessions.feed import Feed, changes
+from langgraph_statekit.sessions.feed import Feed, bell_of, changes
 from langgraph_statekit.sessions.memories import Memories
 from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export, load
 from langgraph_statekit.sessions.records import Session, session_of, version_of
@@ -71,10 +71,11 @@ class Upkeep:
         if not isinstance(memories, Memories | None):
             raise Misuse(f"memories must be Memories(store), not {type(memories).__name__}")
         self.saver, self.memories = saver, memories
-        self._feed = Feed(saver.backend.spare, poll_s)
+        bell = bell_of(saver.backend)
+        self._feed = Feed(saver.backend.spare, poll_s, bell)
         self._queues = Queues()
-        self._sync = Core(saver, settings, self._feed.wake, False)
-        self._async = Core(saver, settings, self._feed.wake, True)
+        self._sync = Core(saver, settings, self._feed.wake, bell, False)
+        self._async = Core(saver, settings, self._feed.wake, bell, True)
         self._tell, self._warns = Hooks(hooks), bool(hooks)
         self._cleaner = Cleaner(self.clean, clean_every_s)
 

@@ -34,6 +34,33 @@ async def test_a_watcher_of_another_process_sees_each_state_of_a_turn(durable_st
             assert set(rest) <= {"closed"}
 
 
+async def test_news_of_another_process_come_without_asking(served_name: str, new_store: Any) -> None:
+    if served_name == "s3":
+        pytest.skip("object stores have no bell: they are asked")
+    store = new_store(served_name)
+    async with store.open() as one, store.open() as two:
+        here = SessionManager(one, agent="support", version=1)
+        async with SessionManager(two, agent="support", version=1, poll_s=600) as there:
+            made = await here.acreate("ann")
+            seen = there.awatch(made.session_id)
+            assert await anext(seen) == made
+            for number in range(3):
+                news = asyncio.ensure_future(anext(seen))
+                told = None
+                while told is None:  # a hint that came before anybody listened is lost
+                    changed = await here.aupdate_metadata(made.session_id, {"n": number})
+                    done, _ = await asyncio.wait([news], timeout=0.5)
+                    told = done.pop().result() if done else None
+                assert told.rev <= changed.rev
+                assert told.metadata == {"n": number}
+            store.break_connections()  # the listener comes back
+            there._feed._poll_s = 0.05
+            news = asyncio.ensure_future(anext(seen))
+            await here.aupdate_metadata(made.session_id, {"n": 9})
+            assert (await asyncio.wait_for(news, 60)).metadata["n"] in (2, 9)
+            await seen.aclose()
+
+
 async def test_a_watcher_goes_on_from_what_it_has(manager: SessionManager) -> None:
     made = await manager.acreate("ann")
     changed = await manager.aupdate_metadata(made.session_id, {"x": 1})
@@ -85,4 +112,4 @@ async def test_watching_ends_with_the_manager(real: StatekitSaver) -> None:
     with pytest.raises(StopAsyncIteration):
         await task
     assert seen == [made]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("statekit-sessions")]
+    assert manager._feed._thread is None
