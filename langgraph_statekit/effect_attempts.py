@@ -138,16 +138,18 @@ class Attempts:
             raise Misuse(
                 f"effect {wish.key!r} has no thread: make it in a node, or pass config=; or use scope='global'"
             )
+        if self._saver.require_lease and at.token is None:
+            raise Misuse(f"effect {wish.key!r} has no lease, and the saver has require_lease=True: use lease.config")
         secret = await self._secret(side.cells)
         ref = self._ref(secret, wish.key, at.thread)
         new = self._record(secret, wish, at)
-        made = await self._claim(side, wish, ref, new)
+        made = await self._claim(side, wish, ref, self._handing(secret, new))
         if isinstance(made, Record):
             return self._result(made, wish.key)
         cell, record = made
         await self._fence(side.cells, ref, cell, record)
         try:
-            result = await side.call(wish.fn, *wish.args, **self._handed(wish, record))
+            result = await side.call(wish.fn, *wish.args, **_taking(wish.fn, record.handed))
         except Exception as error:
             state = FAILED if isinstance(error, wish.failed_on) else UNKNOWN
             with suppress(StatekitError):  # then it is pending until its time is over
@@ -201,24 +203,25 @@ class Attempts:
                 )
             if verdict == WAIT:
                 await side.cells.sleep(min(_POLL_S, left_us(known, asked, now_us) / 1e6))
-            elif verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known)) is not None:
+            elif verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
                 return found
             if verdict in (CLAIM, UNKNOWN):
-                again = known.outcome == COMPENSATED
-                generation = known.generation + again
-                rev, record = cell.rev, replace(new, attempts=known.attempts + 1, generation=generation)
+                generation = known.generation + (known.outcome == COMPENSATED)
+                record = replace(new, attempts=known.attempts + 1, generation=generation)
+                rev, record = cell.rev, self._handing(await self._secret(side.cells), record)
             else:
                 rev, record = 0, new
 
-    async def _unknown(self, side: Side, wish: Wish, cell: Cell, known: Record) -> Record | None:
+    async def _unknown(self, side: Side, wish: Wish, cell: Cell, known: Record, new: Record) -> Record | None:
         """Return the record of an effect that turns out to be made, or None if it may be made again."""
         if wish.on_unknown == "retry":
             return None
         if wish.on_unknown == "verify" and wish.verify is not None:
-            key = self._idempotency_key(wish.key, cell.ref, known)
-            result = await side.call(wish.verify, key)
+            result = await side.call(wish.verify, self._handing(await self._secret(side.cells), known, wish.key).handed)
             if result is None:
                 return None
+            if known.forgotten:  # its thread is used anew
+                known = replace(new, claim=known.claim, attempts=known.attempts, generation=known.generation)
             sent = replace(known, state=SENT, result=self._dumped(result), error="")
             return await self._mark(side.cells, cell, sent)
         if known.state == PENDING:
@@ -271,17 +274,11 @@ class Attempts:
                 return record
             rev, new = found.rev, record.without_content() if known.forgotten else record
 
-    def _handed(self, wish: Wish, record: Record) -> Mapping[str, str]:
-        """Return the idempotency key for a function that takes it."""
-        try:
-            takes = "idempotency_key" in signature(wish.fn).parameters
-        except (TypeError, ValueError):  # of a builtin
-            takes = False
-        ref = CellRef(KIND, record.thread if self._settings.scope == THREAD else "", "")
-        return {"idempotency_key": self._idempotency_key(wish.key, ref, record)} if takes else {}
-
-    def _idempotency_key(self, key: str, ref: CellRef, record: Record) -> str:
-        return idempotency_key(ref.thread, to_text(key), record.generation)
+    def _handing(self, secret: bytes, record: Record, key: str | None = None) -> Record:
+        """Return a record with the idempotency key of its generation; the key of a forgotten one must be given."""
+        scope = record.thread if self._settings.scope == THREAD else ""
+        named = record.key if key is None else to_text(key)
+        return replace(record, handed=idempotency_key(secret, scope, named, record.generation))
 
     def _dumped(self, result: Any) -> tuple[str, bytes]:
         try:
@@ -334,6 +331,14 @@ def name_of(fn: Callable[..., Any]) -> str:
     plain = fn.func if isinstance(fn, partial) else fn
     module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", type(plain).__qualname__)
     return f"{module}:{name}"
+
+
+def _taking(fn: Callable[..., Any], key: str) -> Mapping[str, str]:
+    """Return the idempotency key for a function that takes it."""
+    try:
+        return {"idempotency_key": key} if "idempotency_key" in signature(fn).parameters else {}
+    except (TypeError, ValueError):  # of a builtin
+        return {}
 
 
 def _told(error: Exception) -> str:

@@ -17,14 +17,15 @@ from langgraph_statekit.effect_rules import (
     FAILED,
     KIND,
     NOT_SENT,
+    PENDING,
     RESOLVED,
+    STATES,
     UNKNOWN,
     Effect,
     Record,
     SettledEffects,
     as_seen,
     decode,
-    idempotency_key,
     is_after,
 )
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Fenced, Misuse, Unavailable
@@ -50,11 +51,20 @@ class EffectEngine(Attempts):
                 yield cell, decode(cell), page.now_us
             before = page.cells[-1].place
 
-    async def listed(self, side: Side, group: str | None, states: Collection[str]) -> list[Effect]:
-        """Return the effects of a group that people see in one of these states, newest first."""
-        stored = self.stored(side.cells, group)
-        found = [self.shown(cell, record, now_us) async for cell, record, now_us in stored if not record.forgotten]
-        return [effect for effect in found if effect.state in states]
+    async def listed(self, side: Side, thread: str | None, states: Collection[str]) -> list[Effect]:
+        """Return the effects of a thread, or of all, that people see in one of these states, newest first."""
+        groups: list[str | None] = [None if thread is None else f"thread {thread}"]
+        if thread is None and set(states) != set(STATES):  # in this order, as pending ones become all others
+            groups = [
+                f"state {state}" for state in STATES if state in states or (state == PENDING and UNKNOWN in states)
+            ]
+        found = {
+            cell.ref: self.shown(cell, record, now_us)
+            for group in groups
+            async for cell, record, now_us in self.stored(side.cells, group)
+            if not record.forgotten and as_seen(record, now_us).state in states
+        }
+        return sorted(found.values(), key=lambda effect: -effect.changed_us)
 
     async def resolve(self, side: Side, key: str, thread: str, outcome: str, result: object, note: str) -> Effect:
         """Record what somebody found out about an unknown effect; see `EffectLedger.resolve`."""
@@ -135,7 +145,7 @@ class EffectEngine(Attempts):
             thread_id=from_text(record.thread),
             checkpoint_ns=from_text(record.ns),
             checkpoint_id=from_text(record.checkpoint),
-            idempotency_key=idempotency_key(cell.ref.thread, record.key, record.generation) if record.key else "",
+            idempotency_key=record.handed,
             attempts=record.attempts,
             claimed_us=record.claimed_us,
             changed_us=cell.at_us,

@@ -42,6 +42,7 @@ class Record:
         token: Of the lease of its thread at the time; None: there was none.
         attempts: How many there were.
         generation: How often it was compensated; each has another idempotency key.
+        handed: The idempotency key that the provider was given.
         key: Its business identity; empty once its thread was deleted.
         thread: The thread that it was made for, as storage text.
         ns: Namespace of the node.
@@ -63,6 +64,7 @@ class Record:
     token: int | None = None
     attempts: int = 1
     generation: int = 0
+    handed: str = ""
     key: str = ""
     thread: str = ""
     ns: str = ""
@@ -260,9 +262,9 @@ def name_in_store(secret: bytes, scope: str, key: str) -> str:
     return _hash(f"{scope}\0{key}", secret)
 
 
-def idempotency_key(scope: str, key: str, generation: int) -> str:
+def idempotency_key(secret: bytes, scope: str, key: str, generation: int) -> str:
     """Return the key that the provider is given: the same for each attempt of one effect, and for no other one."""
-    return _hash("\0".join((scope, key, *([str(generation)] if generation else []))), b"statekit effect")
+    return _hash(f"{generation}\0{scope}\0{key}", secret)
 
 
 def _hash(text: str, key: bytes) -> str:

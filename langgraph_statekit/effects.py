@@ -179,11 +179,15 @@ class EffectLedger:
             DataError: A result cannot be read.
             Unavailable: The store did not answer; call again.
         """
-        return run_sync(self._engine.listed(self._sync, _group(thread_id), _states(states)))
+        return run_sync(
+            self._engine.listed(self._sync, None if thread_id is None else to_text(thread_id), _states(states))
+        )
 
     async def alist(self, thread_id: str | None = None, states: Collection[str] | None = None) -> Sequence[Effect]:
         """Async version of `list`."""
-        return await self._engine.listed(self._async, _group(thread_id), _states(states))
+        return await self._engine.listed(
+            self._async, None if thread_id is None else to_text(thread_id), _states(states)
+        )
 
     def find(self, key: str, thread_id: str | None = None) -> Effect | None:
         """Return what is known of an effect; None if nothing is.
@@ -358,10 +362,6 @@ def _us(seconds: float | None) -> int | None:
 
 def _thread(thread_id: str | None) -> str:
     return "" if thread_id is None else to_text(thread_id)
-
-
-def _group(thread_id: str | None) -> str | None:
-    return None if thread_id is None else f"thread {to_text(thread_id)}"
 
 
 def _states(states: Collection[str] | None) -> Collection[str]:

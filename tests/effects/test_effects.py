@@ -21,6 +21,7 @@ from langgraph_statekit import (
     StatekitSaver,
 )
 from langgraph_statekit.checkpoint.cells import CellQuery
+from tests.crash.faulty import Faulty
 from tests.effects.kit import Died, Provider, Run, both_faces
 from tests.faces import config, put
 from tests.servers import wait_until
@@ -236,6 +237,8 @@ def test_a_deleted_thread_leaves_the_hash_of_its_keys_for_a_time(store: Store, s
         with pytest.raises(Conflict):
             ledger.run("the secret key", provider.charge, 5, config=AT)
         assert provider.total == 1
+        ledger.run("unknown", provider.charge, 777777, config=AT, verify=lambda key: {"charged": "told"})
+        assert ledger.run("unknown", provider.charge, 777777, config=AT) == {"charged": "told"}
         short = EffectLedger(saver, scope=scope, effects_keep_s=0.05)
         short.run("short", provider.charge, 5, config=config("u"))
         saver.delete_thread("u")
@@ -271,6 +274,39 @@ def test_finished_effects_expire_if_they_are_to(saver: StatekitSaver, provider: 
     wait_until(lambda: ledger.find("key", "t") is None, "expired")
     ledger.run("key", provider.charge, 6, config=AT)
     assert provider.total == 2
+
+
+async def test_tenants_and_threads_hand_different_keys_to_a_provider(durable_store: Store) -> None:
+    provider = Provider()
+    for tenant in (None, "a", "b"):
+        with durable_store.open(tenant=tenant) as saver:
+            for thread in ("t", "u"):
+                await EffectLedger(saver).arun("key", provider.charge, 5, config=config(thread))
+    assert sorted(provider.made.values()) == [1] * 6
+
+
+def test_a_saver_that_requires_leases_requires_them_for_effects(store: Store) -> None:
+    with store.open(require_lease=True) as saver, saver.lease("t") as lease:
+        for scope in ("thread", "global"):
+            ledger = EffectLedger(saver, scope=scope)
+            with pytest.raises(Misuse, match="require_lease"):
+                ledger.run("key", list, config=AT)
+            assert ledger.run("key", list, config=lease.config) == []
+
+
+@pytest.mark.parametrize(("scope", "requests"), [("thread", 2), ("global", 3)])
+def test_an_effect_costs_few_requests(store: Store, scope: str, requests: int) -> None:
+    with store.open() as saver, saver.lease("t") as lease:
+        ledger = EffectLedger(saver, scope=scope)
+        ledger.run("first", list, config=lease.config)
+        backend: Any = saver._sync._backend
+        counting = Faulty(backend)
+        saver._sync._backend = counting  # type: ignore[assignment]
+        for wanted in (requests, 1):
+            before = counting.calls
+            ledger.run("key", list, config=lease.config)
+            assert counting.calls - before == wanted
+        saver._sync._backend = backend
 
 
 class Response:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from langgraph_statekit import EffectLedger
-from tests.effects.worker import AFTER_CLAIM, AFTER_MARK, POINTS, Charges, work
+from tests.effects.worker import AFTER_CLAIM, AFTER_MARK, FENCED, POINTS, Charges, work
+from tests.servers import wait_until
 from tests.stores_under_test import Store
 
 ITEMS = 200
@@ -28,7 +31,8 @@ def test_no_effect_is_made_twice_however_often_its_process_is_killed(
     store = new_store(killed_name)
     path = tmp_path / "charges"
     for dies in (*KILLS, None):
-        given = (store.url, store.options, ITEMS, path, durability, policy, dies)
+        ends = dies and (*dies, signal.SIGKILL)
+        given = (store.url, store.options, ITEMS, path, durability, policy, ends)
         process = SPAWN.Process(target=work, args=given)
         process.start()
         process.join(120)
@@ -47,3 +51,36 @@ def test_no_effect_is_made_twice_however_often_its_process_is_killed(
     else:
         assert missing == {item for item, point in KILLS if point == AFTER_CLAIM}
         assert unknown == {item for item, point in KILLS if point != AFTER_MARK}
+
+
+@pytest.mark.parametrize(
+    ("durability", "point", "policy"),
+    [("sync", AFTER_MARK, "stop"), ("async", AFTER_MARK, "stop"), ("sync", AFTER_CLAIM, "retry")],
+)
+def test_a_worker_that_was_stopped_and_taken_over_makes_no_effect_when_it_goes_on(
+    new_store: Callable[[str], Store], killed_name: str, tmp_path: Path, durability: str, point: str, policy: str
+) -> None:
+    """Stopped between claim and effect it still tries: there the provider's refusal of a repeated key is needed."""
+    store, path = new_store(killed_name), tmp_path / "charges"
+
+    def start(ends: tuple[int, str, int] | None) -> multiprocessing.process.BaseProcess:
+        process = SPAWN.Process(target=work, args=(store.url, store.options, 20, path, durability, policy, ends))
+        process.start()
+        return process
+
+    stopped = start((7, point, signal.SIGSTOP))
+    assert stopped.pid is not None
+    status = Path(f"/proc/{stopped.pid}/stat")
+    wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "stopped")
+    second = start(None)
+    second.join(60)
+    assert second.exitcode == 0
+    os.kill(stopped.pid, signal.SIGCONT)
+    stopped.join(60)
+    assert stopped.exitcode == FENCED
+    assert Charges(path).made() == dict.fromkeys(range(20), 1)
+    with store.open() as saver:
+        history = list(saver.list({"configurable": {"thread_id": "t"}}))
+        parents = [item.parent_config["configurable"]["checkpoint_id"] for item in history if item.parent_config]
+        assert len(parents) == len(set(parents)), "forked"
+        assert history[0].checkpoint["channel_values"]["item"] == 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from langgraph_statekit import EffectLedger, EffectUnknown
+from langgraph_statekit import EffectLedger, EffectUnknown, Fenced
 from langgraph_statekit.checkpoint.opening import open_saver
 from tests.faces import config
 
@@ -29,12 +29,24 @@ class Charges:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def charge(self, item: int) -> None:
+    def charge(self, item: int, idempotency_key: str = "") -> None:
         with self._path.open("a") as file:
             file.write(f"{item}\n")
 
     def made(self) -> Counter[int]:
         return Counter(int(line) for line in self._path.read_text().splitlines()) if self._path.exists() else Counter()
+
+
+class Strict(Charges):
+    """One that refuses a key that it has seen before."""
+
+    def charge(self, item: int, idempotency_key: str = "") -> None:
+        (self._path.parent / idempotency_key).touch(exist_ok=False)
+        super().charge(item)
+
+
+FENCED = 42
+"""Exit code of a worker that learns that it was taken over."""
 
 
 def work(
@@ -44,18 +56,19 @@ def work(
     path: Path,
     durability: Any,
     policy: str,
-    dies: tuple[int, str] | None,
+    ends: tuple[int, str, int] | None,
 ) -> None:
-    """Begin or go on until all items are done, or until the item and the point at which it dies."""
-    charges = Charges(path)
+    """Begin or go on until all items are done, or until the item, the point and the signal that ends or stops it."""
+    charges = Strict(path) if policy == "retry" else Charges(path)
 
     def point(item: int, name: str) -> None:
-        if dies == (item, name):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if ends is not None and ends[:2] == (item, name):
+            os.kill(os.getpid(), ends[2])
 
-    def charge(item: int) -> int:
+    def charge(item: int, idempotency_key: str) -> int:
         point(item, AFTER_CLAIM)
-        charges.charge(item)
+        with suppress(FileExistsError):  # it was made before, or is by now
+            charges.charge(item, idempotency_key)
         point(item, AFTER_EFFECT)
         return item
 
@@ -66,7 +79,7 @@ def work(
             item = state["item"]
             verify = (lambda key: charges.made()[item] or None) if policy == "verify" else None
             with suppress(EffectUnknown):  # it is listed, and somebody will look
-                ledger.run(f"item {item}", charge, item, verify=verify)
+                ledger.run(f"item {item}", charge, item, verify=verify, on_unknown=policy)
             point(item, AFTER_MARK)
             return {"item": item + 1}
 
@@ -77,4 +90,7 @@ def work(
         app = graph.compile(checkpointer=saver)
         at: Any = {**config(), **lease.config, "recursion_limit": items + 10}
         begun = app.get_state(at).created_at is not None
-        app.invoke(None if begun else {"item": 0}, at, durability=durability)
+        try:
+            app.invoke(None if begun else {"item": 0}, at, durability=durability)
+        except Fenced:
+            sys.exit(FENCED)
