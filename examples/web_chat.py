@@ -173,7 +173,7 @@ class Web:
 
     async def _events(self, session: Session, user: str, since: int | None) -> AsyncIterator[str]:
         while True:
-            async for seen in self.sessions.awatch(session.session_id, since=since, wait_s=QUIET_S):
+            async for seen in self.sessions.awatch(session.session_id, user, since=since, wait_s=QUIET_S):
                 since = seen.rev
                 yield f"id: {since}\ndata: {json.dumps(_told(seen))}\n\n"
                 if seen.ended:

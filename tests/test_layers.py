@@ -64,7 +64,7 @@ LAYERS = [
     {"checkpoint.backends"},
     {"checkpoint.opening"},
     {"sessions.records", "sessions.requests", "sessions.archive"},
-    {"sessions.facts", "sessions.feed"},
+    {"sessions.facts", "sessions.feed", "sessions.settings"},
     {"sessions.core"},
     {"sessions.expiry", "sessions.turns", "sessions.memories"},
     {"sessions.memory_nodes", "sessions.moving"},

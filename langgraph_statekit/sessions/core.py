@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.cells import Cell, CellChange, CellQuery, cell_ref
@@ -38,6 +38,7 @@ from langgraph_statekit.sessions.records import (
     unpack,
     version_of,
 )
+from langgraph_statekit.sessions.settings import Settings
 
 T = TypeVar("T")
 A = TypeVarTuple("A")
@@ -46,24 +47,9 @@ WARNED: Final = "session-warned"
 PAGE: Final = 100
 _ATTEMPTS: Final = 64
 
-Leave = Callable[[Session, Mapping[str, Any]], Mapping[str, Any]]
-"""What an expired session leaves: made of the session and the values of its latest checkpoint."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a manager was made with; it documents the arguments."""
-
-    agent: str | None
-    version: int | None
-    idle_us: int
-    warn_us: int
-    on_expiry: str
-    leave: Leave | None
-    expire_waiting: bool
-    delete_after_us: int | None
-    messages_key: str
-    lease_s: float
+Place = tuple[int, str, str]
+"""Where a listing goes on, see `Cell.place`."""
+NEWEST: Final[Place] = (1 << 62, "", "")
 
 
 class Core:
@@ -106,11 +92,8 @@ class Core:
             agent=agent,
             version=line,
             metadata=checked_metadata({} if metadata is None else metadata),
-            idle_us=self.settings.idle_us,
-            on_expiry=self.settings.on_expiry,
-            expire_waiting=self.settings.expire_waiting,
         )
-        made = await self.add(session_id, record)
+        made = await self.add(session_id, self.settings.applied(record))
         if made is None:
             raise Conflict("there is a session of this instance already: leave the instance out, or open that one")
         return made
@@ -320,12 +303,19 @@ class Core:
     ) -> Sequence[Session]:
         if status is not None and status not in STATUSES:
             raise Misuse(f"no status of a session: {status!r}; use one of {', '.join(STATUSES)}")
-        agent = self.settings.agent if agent is None else agent
-        place = None if before is None else (before.rev, *ref_of(before.session_id)[1:])
+        own = self.settings.agent
+        agent = own if agent is None else agent
+        before_all = None if before is None else (before.rev, *ref_of(before.session_id)[1:])
+        listings = [(name, before_all) for name in sources(user_id, agent, status)]
+        if status == EXPIRED and user_id is None and agent is not None and agent == own:
+            page = await self.cells.cells(CellQuery(kind=KIND, refs=()))
+            listings[1:] = [
+                (name, min(before_all or NEWEST, (page.now_us - self.settings.idle_us, "", "")))
+                for name, _ in listings[1:]
+            ]
         filtered = bool(user_id is not None and (agent or status)) or status in (IDLE, WAITING, EXPIRED)
-        size = PAGE if filtered else min(limit, PAGE)
         found: list[Session] = []
-        async for cell, now_us in self.merged(sources(user_id, agent, status), place, size):
+        async for cell, now_us in self.merged(listings, PAGE if filtered else min(limit, PAGE)):
             session = session_of(from_text(cell.ref.thread), cell, now_us)
             if (
                 user_id in (None, session.user_id)
@@ -339,10 +329,10 @@ class Core:
         return found
 
     async def merged(
-        self, groups: Sequence[str | None], before: tuple[int, str, str] | None, size: int = PAGE
+        self, wanted: Sequence[tuple[str | None, Place | None]], size: int = PAGE
     ) -> AsyncGenerator[tuple[Cell, int]]:
-        """Yield the cells of some groups, newest first, each once, and the store's clock."""
-        listings = [self._listed(each, before, size) for each in groups]
+        """Yield the cells of some groups, each from a place on, newest first, each once, and the store's clock."""
+        listings = [self._listed(name, before, size) for name, before in wanted]
         heads = [(head, listing) for listing in listings if (head := await anext(listing, None)) is not None]
         seen: set[str] = set()
         while heads:
@@ -354,9 +344,7 @@ class Core:
             following = await anext(listing, None)
             heads[at : at + 1] = [] if following is None else [(following, listing)]
 
-    async def _listed(
-        self, group: str | None, before: tuple[int, str, str] | None, size: int
-    ) -> AsyncGenerator[tuple[Cell, int]]:
+    async def _listed(self, group: str | None, before: Place | None, size: int) -> AsyncGenerator[tuple[Cell, int]]:
         while True:
             page = await self.cells.cells(CellQuery(kind=KIND, group=group, before=before, limit=size))
             for cell in page.cells:

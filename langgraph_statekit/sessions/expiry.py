@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import from_text
 from langgraph_statekit.errors import Conflict, SessionMissing, StatekitError
 from langgraph_statekit.events import Event, SessionExpired, SessionExpires
-from langgraph_statekit.sessions.core import WARNED, Core
+from langgraph_statekit.sessions.core import WARNED, Core, Place
 from langgraph_statekit.sessions.facts import thread_config
 from langgraph_statekit.sessions.records import (
     ACTIVE,
@@ -71,7 +71,7 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
     # Those of another agent may have another time to live, and then nothing can be passed over.
     bound = None if settings.agent is None else (now_us - settings.idle_us + settings.warn_us, "", "")
     soon: list[tuple[Cell, Record]] = []
-    async with aclosing(core.merged(_groups(core, IDLE, WAITING, ACTIVE), bound)) as listed:
+    async with aclosing(core.merged(_listings(core, bound, IDLE, WAITING, ACTIVE))) as listed:
         async for cell, now_us in listed:
             record = unpack(cell)
             if record.dead_us is not None and record.dead_us <= now_us:
@@ -82,22 +82,22 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
                 await _warn(core, soon, tell, count)
                 soon.clear()
     await _warn(core, soon, tell, count)
-    async with aclosing(core.merged(_groups(core, DELETING), None)) as listed:
+    async with aclosing(core.merged(_listings(core, None, DELETING))) as listed:
         async for cell, _ in listed:  # somebody died over it
             await core.remove(from_text(cell.ref.thread))
             count.deleted += 1
     if settings.delete_after_us is not None:
         old = (now_us - settings.delete_after_us, "", "")
-        async with aclosing(core.merged(_groups(core, CLOSED, EXPIRED), old)) as listed:
+        async with aclosing(core.merged(_listings(core, old, CLOSED, EXPIRED))) as listed:
             async for cell, _ in listed:
                 await core.remove(from_text(cell.ref.thread))
                 count.deleted += 1
     return Cleaned(count.warned, count.expired, count.deleted, count.left)
 
 
-def _groups(core: Core, *states: str) -> list[str | None]:
+def _listings(core: Core, before: Place | None, *states: str) -> list[tuple[str | None, Place | None]]:
     agent = core.settings.agent
-    return [group(state=state) if agent is None else group(agent=agent, state=state) for state in states]
+    return [(group(state=state) if agent is None else group(agent=agent, state=state), before) for state in states]
 
 
 async def _warn(core: Core, soon: list[tuple[Cell, Record]], tell: Callable[[Event], None], count: _Count) -> None:

@@ -127,6 +127,13 @@ def _bare(saver: StatekitSaver) -> StatekitSaver:
     return StatekitSaver(saver.backend, serde=saver.serde, secret_keys=saver._secret_keys)
 
 
+def _put_away(saver: StatekitSaver) -> None:
+    """Give back what a saver opened beside its store, which is another one's."""
+    if saver._lines is not None:
+        saver._lines.close()
+    saver._threads.close()
+
+
 async def _copy(source: StatekitSaver, target: StatekitSaver, thread_id: str, is_async: bool) -> None:
     if is_async:
         await acopy_threads(source, target, [thread_id])
@@ -142,8 +149,8 @@ async def _thread(core: Core, session_id: str) -> Thread:
         await _copy(bare, desk, session_id, core.is_async)
         labels = labels_of((await core.io(core.saver.backend.outline, name)).rows)
     finally:
-        await core.io(bare._threads.close)
-        await core.io(desk._threads.close)
+        await core.io(_put_away, bare)
+        await core.io(_put_away, desk)
     found: list[Row] = []
     below: int | None = None
     while rows := desk.backend.rows(Query(name, below_seq=below, limit=_PAGE)):
@@ -200,8 +207,8 @@ async def _store(core: Core, thread: Thread, as_new: bool) -> Session:
         _lay_out(desk, thread, to_text(session_id))
         await _copy(desk, bare, session_id, core.is_async)
     finally:
-        await core.io(bare._threads.close)
-        await core.io(desk._threads.close)
+        await core.io(_put_away, bare)
+        await core.io(_put_away, desk)
     for label, (ns, id) in thread.labels.items():
         at = {"configurable": {"thread_id": session_id, "checkpoint_ns": from_text(ns), "checkpoint_id": from_text(id)}}
         await core.side.call("label", at, from_text(label))
@@ -231,7 +238,7 @@ def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
 
 async def sessions_of(core: Core, user_id: str) -> list[str]:
     """Return the ids of all sessions of a user, of all agents."""
-    listed = core.merged([group(user=required_user(user_id))], None)
+    listed = core.merged([(group(user=required_user(user_id)), None)])
     async with aclosing(listed):
         return [from_text(cell.ref.thread) async for cell, _ in listed if unpack(cell).user == user_id]
 

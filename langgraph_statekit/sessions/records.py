@@ -29,6 +29,7 @@ STATUSES: Final = (ACTIVE, IDLE, WAITING, CLOSED, EXPIRED)
 KIND: Final = "session"
 _FORMAT: Final = 1
 _KEY: Final = "record"
+_MOST_ID: Final = 1024
 _MOST_METADATA_BYTES: Final = 64 << 10
 _LEAST_DIGITS: Final = 7
 """Distinct hex digits of a random UUID; fewer come once in a billion, and in ids that somebody made up."""
@@ -87,8 +88,8 @@ class Record:
     user: str
     agent: str
     version: int
-    idle_us: int
-    on_expiry: str
+    idle_us: int = 0
+    on_expiry: str = "keep"
     expire_waiting: bool = False
     state: str = IDLE
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -221,7 +222,10 @@ def new_session_id(agent: str, version: int | str, instance: str | None) -> str:
             "the instance of a session must be a random UUID (version 4), as str(uuid.uuid4()) is: whoever guesses the"
             f" id of a session can ask for it, so {instance!r} is refused; keep names and numbers in its metadata"
         )
-    return thread_id(agent, version_of(version), instance)
+    made = thread_id(agent, version_of(version), instance)
+    if not is_session_id(made):
+        raise Misuse(f"the name of an agent must be shorter than {_MOST_ID - 64} characters, not {len(agent):,}")
+    return made
 
 
 def version_of(version: int | str) -> int:
@@ -240,7 +244,7 @@ def version_of(version: int | str) -> int:
 def is_session_id(text: object) -> bool:
     """Say whether a text could be the id of a session; no other is ever looked up."""
     try:
-        return isinstance(text, str) and len(text) < 1024 and _is_random(parse_thread_id(text).instance)
+        return isinstance(text, str) and len(text) < _MOST_ID and _is_random(parse_thread_id(text).instance)
     except (Misuse, UnicodeError):
         return False
 

@@ -155,7 +155,7 @@ class Turn:
                 require_open(record, now_us)
                 if not steal and record.dead_us is not None and record.dead_us <= now_us:
                     return replace(record, state=IDLE, device="")  # its process died long ago: it has expired
-                return record.used(state=ACTIVE, device=self._device, idle_us=core.settings.idle_us)
+                return core.settings.applied(record).used(state=ACTIVE, device=self._device)
 
             self.session = require_going(await core.change(self._session_id, plan, self._lease.token))
         except BaseException as error:

@@ -12,12 +12,13 @@ from langgraph_statekit.checkpoint.run import aside, run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hook, Hooks
-from langgraph_statekit.sessions.core import Core, Leave, Settings
+from langgraph_statekit.sessions.core import Core
 from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
 from langgraph_statekit.sessions.feed import Feed, bell_of, changes
 from langgraph_statekit.sessions.memories import Memories
 from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export, load
 from langgraph_statekit.sessions.records import Session, session_of, version_of
+from langgraph_statekit.sessions.settings import Leave, Settings
 from langgraph_statekit.sessions.turns import Queues
 
 _LEAST_S: Final = 0.05
@@ -79,13 +80,16 @@ class Upkeep:
         self._tell, self._warns = Hooks(hooks), bool(hooks)
         self._cleaner = Cleaner(self.clean, clean_every_s)
 
-    def watch(self, session_id: str, *, since: int | None = None, wait_s: float | None = None) -> Iterator[Session]:
+    def watch(
+        self, session_id: str, user_id: str | None = None, *, since: int | None = None, wait_s: float | None = None
+    ) -> Iterator[Session]:
         """Yield the session whenever it changed, until it is deleted or `stop` is called.
 
         Of changes that follow each other at once only the last one may be told. Expiry is told when it is cleaned up.
 
         Args:
             session_id: The session.
+            user_id: Whose it must be; None: whoever's.
             since: The `rev` of what the caller has; None: the session as it is now is told first.
             wait_s: Seconds without a change after which it ends; None: never.
 
@@ -93,7 +97,7 @@ class Upkeep:
             SessionMissing: There is no such session.
             Unavailable: The store did not answer at first; watch again. Later faults are waited out.
         """
-        listed = self._watch(self._sync, session_id, since, wait_s)
+        listed = self._watch(self._sync, session_id, user_id, since, wait_s)
         try:
             while True:
                 try:
@@ -105,19 +109,19 @@ class Upkeep:
             run_sync(listed.aclose())
 
     async def awatch(
-        self, session_id: str, *, since: int | None = None, wait_s: float | None = None
+        self, session_id: str, user_id: str | None = None, *, since: int | None = None, wait_s: float | None = None
     ) -> AsyncIterator[Session]:
         """Async version of `watch`; cancel its task to end it."""
-        async with aclosing(self._watch(self._async, session_id, since, wait_s)) as listed:
+        async with aclosing(self._watch(self._async, session_id, user_id, since, wait_s)) as listed:
             async for session in listed:
                 yield session
 
     async def _watch(
-        self, core: Core, session_id: str, since: int | None, wait_s: float | None
+        self, core: Core, session_id: str, user_id: str | None, since: int | None, wait_s: float | None
     ) -> AsyncGenerator[Session]:
         if wait_s is not None:
             require_numbers(float, 0, wait_s=wait_s)
-        session = await core.get(session_id, None)
+        session = await core.get(session_id, user_id)
         if session.rev != since:
             yield session
         async with aclosing(changes(self._feed, session_id, session.rev, wait_s, core.is_async)) as listed:

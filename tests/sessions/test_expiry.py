@@ -15,6 +15,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.events import SessionExpired, SessionExpires
 from tests.servers import wait_until
 from tests.sessions.kit import SyncSessions, chat, eventually, says
+from tests.stores_under_test import Store
 
 SHORT_S = 0.3
 DAY_S = 86_400
@@ -159,6 +160,20 @@ async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real:
     async with impatient.turn(made.session_id) as turn:
         await graph.ainvoke(says("ask"), turn.config)
     await expired(impatient, made.session_id)
+
+
+async def test_a_store_that_removes_threads_removes_their_sessions_too(durable_store: Store) -> None:
+    async with durable_store.open(ttl_s=60) as saver:
+        gone = SessionManager(saver, agent="gone", version=1, idle_s=60, on_expiry="delete")
+        kept = SessionManager(saver, agent="kept", version=1, idle_s=60)
+        made, other = await gone.acreate("ann"), await kept.acreate("ann")
+        async with gone.turn(made.session_id) as turn:
+            await chat(saver).ainvoke(says("hello"), turn.config)
+        durable_store.advance(200)
+        with pytest.raises(SessionMissing):
+            await gone.aget(made.session_id)
+        assert await saver.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
+        assert await kept.aget(other.session_id) == other
 
 
 async def test_old_sessions_that_ended_are_removed(quick: Any) -> None:

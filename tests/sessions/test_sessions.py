@@ -132,6 +132,8 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
         lambda: sessions.adelete(id, "bob"),
         lambda: sessions.aupdate_metadata(id, {"x": 1}, "bob"),
         lambda: sessions.turn(id, "bob").__aenter__(),
+        lambda: anext(other_agent.awatch(id)),
+        lambda: anext(other_version.awatch(id, "ann")),
         *(
             use
             for other in (other_agent, other_version)
@@ -167,6 +169,19 @@ async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
     assert len(await sessions.alist(limit=1000)) == len(users)
     with pytest.raises(Misuse, match="user_id"):
         await sessions.acreate("")
+
+
+async def test_agents_with_hostile_names_are_kept_apart(manager: SessionManager) -> None:
+    everyone = SessionManager(manager.saver)
+    agents = [*(agent for agent in HOSTILE if agent), "a_v1", "a_v1_b", "%5F", "support_v1_x"]
+    made = {agent: await everyone.acreate("ann", agent, 1) for agent in agents}
+    for agent in agents:
+        (found,) = await everyone.alist(agent=agent)
+        assert (found, found.agent) == (made[agent], agent)
+        assert await everyone.aconfig(found.session_id, agent=agent, version=1)
+    assert len(await everyone.alist(user_id="ann", limit=1000)) == len(agents)
+    with pytest.raises(Misuse, match="shorter"):
+        await everyone.acreate("ann", "x" * 2000, 1)
 
 
 async def test_lists_are_paged_newest_first_by_user_agent_and_status(real: StatekitSaver, sessions: Any) -> None:
