@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from hashlib import blake2b
@@ -31,9 +31,6 @@ class Store(Protocol):
 
     def cells(self, query: CellQuery) -> CellPage:
         """See `Backend.cells`."""
-
-    def close(self) -> None:
-        """See `Backend.close`."""
 
 
 class Bell(Protocol):
@@ -69,13 +66,13 @@ class Feed:
     """Tells watchers of changes: those made in this process at once, others within `poll_s`.
 
     Args:
-        connect: Opens the store for the feed alone.
+        store: Where the sessions are.
         poll_s: Seconds between two requests while somebody watches.
         bell: The store's, if it has one.
     """
 
-    def __init__(self, connect: Callable[[], Store], poll_s: float, bell: Bell | None = None) -> None:
-        self._connect, self._poll_s, self._bell = connect, poll_s, bell
+    def __init__(self, store: Store, poll_s: float, bell: Bell | None = None) -> None:
+        self._store, self._poll_s, self._bell = store, poll_s, bell
         self.renew()
         renew_in_child(self)
 
@@ -142,19 +139,10 @@ class Feed:
                 self._changed.wait_for(lambda: self._thread is not polling, self._poll_s)
 
     def _poll(self) -> None:
-        me, store = threading.current_thread(), None
-        try:
-            store = self._connect()
-            while ids := self._wanted(me):
-                for at in range(0, len(ids), _MOST_REFS):
-                    self._ask(store, ids[at : at + _MOST_REFS])
-        except Exception:
-            _LOG.exception("the feed of sessions ended; it begins again when somebody watches")
-            with self._changed:
-                self._thread = None if self._thread is me else self._thread
-        finally:
-            if store is not None:
-                store.close()
+        me = threading.current_thread()
+        while ids := self._wanted(me):
+            for at in range(0, len(ids), _MOST_REFS):
+                self._ask(ids[at : at + _MOST_REFS])
 
     def _wanted(self, me: threading.Thread) -> list[str]:
         """Wait until it is time to ask, and return for what; nothing ends the thread."""
@@ -171,9 +159,9 @@ class Feed:
                 self._thread = None
             return []
 
-    def _ask(self, store: Store, ids: Sequence[str]) -> None:
+    def _ask(self, ids: Sequence[str]) -> None:
         try:
-            page = store.cells(CellQuery(kind=KIND, refs=[ref_of(id) for id in ids]))
+            page = self._store.cells(CellQuery(kind=KIND, refs=[ref_of(id) for id in ids]))
         except Exception as error:  # the next request tells what happened since
             _LOG.warning("watched sessions could not be read: %s", error)
             return

@@ -73,7 +73,7 @@ class Upkeep:
             raise Misuse(f"memories must be Memories(store), not {type(memories).__name__}")
         self.saver, self.memories = saver, memories
         bell = bell_of(saver.backend)
-        self._feed = Feed(saver.backend.spare, poll_s, bell)
+        self._feed = Feed(saver.backend, poll_s, bell)
         self._queues = Queues()
         self._sync = Core(saver, settings, self._feed.wake, bell, False)
         self._async = Core(saver, settings, self._feed.wake, bell, True)

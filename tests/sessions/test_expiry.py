@@ -163,6 +163,8 @@ async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real:
 
 
 async def test_a_store_that_removes_threads_removes_their_sessions_too(durable_store: Store) -> None:
+    if type(durable_store).__name__ in ("FileStore", "S3Store"):
+        pytest.skip("time cannot be made to pass for cells of object stores")
     async with durable_store.open(ttl_s=60) as saver:
         gone = SessionManager(saver, agent="gone", version=1, idle_s=60, on_expiry="delete")
         kept = SessionManager(saver, agent="kept", version=1, idle_s=60)
