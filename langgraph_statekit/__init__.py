@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.sessions.memories import Memories, Memory
     from langgraph_statekit.sessions.memory_nodes import memory_node, memory_tools
     from langgraph_statekit.sessions.records import Session
+    from langgraph_statekit.sessions.search import MessageSearch
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
 
@@ -83,6 +84,7 @@ _HOMES = {
     "Memory": "sessions.memories",
     "memory_node": "sessions.memory_nodes",
     "memory_tools": "sessions.memory_nodes",
+    "MessageSearch": "sessions.search",
     "Session": "sessions.records",
     "SessionManager": "sessions.manager",
     "ThreadId": "thread_ids",
@@ -121,6 +123,7 @@ __all__ = [
     "Lease",
     "Memories",
     "Memory",
+    "MessageSearch",
     "Migrated",
     "Misuse",
     "ObjectStoreSaver",

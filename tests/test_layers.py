@@ -63,7 +63,7 @@ LAYERS = [
     {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
-    {"sessions.records", "sessions.requests", "sessions.archive"},
+    {"sessions.records", "sessions.requests", "sessions.archive", "sessions.search"},
     {"sessions.facts", "sessions.feed", "sessions.settings"},
     {"sessions.core"},
     {"sessions.expiry", "sessions.turns", "sessions.memories"},

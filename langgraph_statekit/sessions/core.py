@@ -38,6 +38,7 @@ from langgraph_statekit.sessions.records import (
     unpack,
     version_of,
 )
+from langgraph_statekit.sessions.search import MessageSearch
 from langgraph_statekit.sessions.settings import Settings
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Core:
         settings: Of the manager.
         changed: Called after each change that was made here.
         bell: The store's, to tell other processes of it; None: it has none.
+        search: Where messages are indexed; None: nowhere.
         is_async: Whether the caller awaits.
     """
 
@@ -69,12 +71,13 @@ class Core:
         settings: Settings,
         changed: Callable[[], None],
         bell: Bell | None,
+        search: MessageSearch | None,
         is_async: bool,
     ) -> None:
         self.side = Side(saver, is_async)
         self.saver, self.settings, self.is_async = saver, settings, is_async
         self.cells = saver.async_cells if is_async else saver.cells
-        self._changed, self._bell = changed, bell
+        self._changed, self._bell, self.search = changed, bell, search
         self.store = store_of(saver.backend)
 
     async def create(
@@ -245,22 +248,24 @@ class Core:
             return replace(record, state=DELETING, device="", metadata={}, left=None)
 
         try:
-            await self.change(session_id, plan)
+            session = await self.change(session_id, plan)
         except SessionMissing:
             return
         # Marked first: a turn looks at the mark after it has the lease, and who had the lease before is fenced off.
         lease = await self.lease(session_id, "deletion", steal=True)
         try:
-            await self.side.call("delete_thread", session_id)
+            await self.drop_thread(session_id, session.user_id)
         finally:
             await self.release(lease)
-        await self.forget(session_id)
-
-    async def forget(self, session_id: str) -> None:
-        """Remove the cells of a session."""
         for ref in (cell_ref(WARNED, KIND, session_id), ref_of(session_id)):
             await self.cells.change_cell(CellChange(ref=ref, value=None))
         await self.changed(session_id)
+
+    async def drop_thread(self, session_id: str, user: str) -> None:
+        """Remove the thread of a session, and what is indexed of it."""
+        await self.side.call("delete_thread", session_id)
+        if self.search is not None:
+            await self.search.drop(user, session_id, self.is_async)
 
     async def lease(self, session_id: str, owner: str, *, steal: bool = False, wait_s: float = 0.0) -> Lease:
         """Return the lease of a session's thread."""
@@ -292,6 +297,15 @@ class Core:
         messages = found.checkpoint["channel_values"].get(self.settings.messages_key)
         known = isinstance(messages, Sequence) and not isinstance(messages, str | bytes)
         return Facts(len(messages) if known else None, usage.size_bytes, waits(found.pending_writes or ()))
+
+    async def index(self, session_id: str) -> int:
+        """Index the messages of a session."""
+        if self.search is None:
+            raise Misuse("the manager has no search: make it with search=MessageSearch(store)")
+        session = await self.get(session_id, None)
+        found = await self.side.call("get_tuple", thread_config(session_id))
+        messages = [] if found is None else found.checkpoint["channel_values"].get(self.settings.messages_key) or []
+        return await self.search.add(session.user_id, session_id, messages, self.is_async)
 
     async def list(
         self,

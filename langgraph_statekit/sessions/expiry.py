@@ -191,7 +191,7 @@ async def _leave(core: Core, session_id: str, cell: Cell, record: Record, now_us
             return False
         # Before the thread goes, so that a crash between the two loses nothing.
         await core.change(session_id, lambda record, now_us: replace(record, left=left))
-    await core.side.call("delete_thread", session_id)
+    await core.drop_thread(session_id, record.user)
     await core.change(session_id, _expired)
     return True
 

@@ -40,6 +40,7 @@ class SessionManager(Upkeep):
         clean_every_s: Seconds between two clean-ups in a `with` block.
         hooks: Told of `SessionExpires` and `SessionExpired`, see `langgraph_statekit.events`.
         memories: What users asked to be remembered: exported and erased with them. None: there is none.
+        search: Where `index_messages` puts messages; None: nowhere.
 
     Raises:
         Misuse: The saver is none of this package's, or an option is none of this.

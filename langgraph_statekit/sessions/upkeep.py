@@ -18,6 +18,7 @@ from langgraph_statekit.sessions.feed import Feed, bell_of, changes
 from langgraph_statekit.sessions.memories import Memories
 from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export, load
 from langgraph_statekit.sessions.records import Session, session_of, version_of
+from langgraph_statekit.sessions.search import FoundMessage, MessageSearch
 from langgraph_statekit.sessions.settings import Leave, Settings
 from langgraph_statekit.sessions.turns import Queues
 
@@ -45,6 +46,7 @@ class Upkeep:
         clean_every_s: float = 60.0,
         hooks: Sequence[Hook] = (),
         memories: Memories | None = None,
+        search: MessageSearch | None = None,
     ) -> None:
         if not isinstance(saver, StatekitSaver):
             raise Misuse(f"sessions need a saver of this package, see open_saver, not {type(saver).__name__}")
@@ -71,12 +73,14 @@ class Upkeep:
         )
         if not isinstance(memories, Memories | None):
             raise Misuse(f"memories must be Memories(store), not {type(memories).__name__}")
+        if not isinstance(search, MessageSearch | None):
+            raise Misuse(f"search must be MessageSearch(store), not {type(search).__name__}")
         self.saver, self.memories = saver, memories
         bell = bell_of(saver.backend)
         self._feed = Feed(saver.backend, poll_s, bell)
         self._queues = Queues()
-        self._sync = Core(saver, settings, self._feed.wake, bell, False)
-        self._async = Core(saver, settings, self._feed.wake, bell, True)
+        self._sync = Core(saver, settings, self._feed.wake, bell, search, False)
+        self._async = Core(saver, settings, self._feed.wake, bell, search, True)
         self._tell, self._warns = Hooks(hooks), bool(hooks)
         self._cleaner = Cleaner(self.clean, clean_every_s)
 
@@ -194,6 +198,46 @@ class Upkeep:
     async def aimport_sessions(self, source: Target, *, as_new: bool = False) -> Sequence[Session]:
         """Async version of `import_sessions`."""
         return await load(self._async, self.memories, source, as_new)
+
+    def index_messages(self, session_id: str) -> int:
+        """Have the messages of a session found by `search_messages`, and return how many are new; call it again later.
+
+        Deletion, `erase_user`, and expiry that removes the thread take them out again.
+
+        Raises:
+            SessionMissing: There is no such session.
+            Misuse: The manager has no `search`.
+        """
+        return run_sync(self._sync.index(session_id))
+
+    async def aindex_messages(self, session_id: str) -> int:
+        """Async version of `index_messages`."""
+        return await self._async.index(session_id)
+
+    def search_messages(self, query: str, user_id: str | None = None, *, limit: int = 10) -> Sequence[FoundMessage]:
+        """Return the indexed messages that are nearest to a text, the nearest first.
+
+        Args:
+            query: What to look for.
+            user_id: Only in this user's; None: in all, which is for auditors.
+            limit: So many at most.
+
+        Raises:
+            Misuse: The manager has no `search`.
+        """
+        return run_sync(self._found(self._sync, query, user_id, limit))
+
+    async def asearch_messages(
+        self, query: str, user_id: str | None = None, *, limit: int = 10
+    ) -> Sequence[FoundMessage]:
+        """Async version of `search_messages`."""
+        return await self._found(self._async, query, user_id, limit)
+
+    async def _found(self, core: Core, query: str, user_id: str | None, limit: int) -> Sequence[FoundMessage]:
+        require_numbers(int, 1, limit=limit)
+        if core.search is None:
+            raise Misuse("the manager has no search: make it with search=MessageSearch(store)")
+        return await core.search.find(query, user_id, limit, core.is_async)
 
     def erase_user(self, user_id: str) -> Erased:
         """Remove all sessions and memories of a user, of all agents, and return what was removed and what is left.
