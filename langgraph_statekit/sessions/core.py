@@ -247,24 +247,27 @@ class Core:
                 return None
             return replace(record, state=DELETING, device="", metadata={}, left=None)
 
+        user = None
         try:
-            session = await self.change(session_id, plan)
+            user = (await self.change(session_id, plan)).user_id
         except SessionMissing:
             return
+        except DataError:  # nobody can go on with what cannot be read
+            pass
         # Marked first: a turn looks at the mark after it has the lease, and who had the lease before is fenced off.
         lease = await self.lease(session_id, "deletion", steal=True)
         try:
-            await self.drop_thread(session_id, session.user_id)
+            await self.drop_thread(session_id, user)
         finally:
             await self.release(lease)
         for ref in (cell_ref(WARNED, KIND, session_id), ref_of(session_id)):
             await self.cells.change_cell(CellChange(ref=ref, value=None))
         await self.changed(session_id)
 
-    async def drop_thread(self, session_id: str, user: str) -> None:
+    async def drop_thread(self, session_id: str, user: str | None) -> None:
         """Remove the thread of a session, and what is indexed of it."""
         await self.side.call("delete_thread", session_id)
-        if self.search is not None:
+        if self.search is not None and user is not None:
             await self.search.drop(user, session_id, self.is_async)
 
     async def lease(self, session_id: str, owner: str, *, steal: bool = False, wait_s: float = 0.0) -> Lease:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from langgraph_statekit.checkpoint.cells import Cell, CellChange, CellQuery, cell_ref
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import from_text
-from langgraph_statekit.errors import Conflict, SessionMissing, StatekitError
+from langgraph_statekit.errors import Conflict, DataError, SessionMissing, StatekitError
 from langgraph_statekit.events import Event, SessionExpired, SessionExpires
 from langgraph_statekit.sessions.core import WARNED, Core, Place
 from langgraph_statekit.sessions.facts import thread_config
@@ -73,7 +73,12 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
     soon: list[tuple[Cell, Record]] = []
     async with aclosing(core.merged(_listings(core, bound, IDLE, WAITING, ACTIVE))) as listed:
         async for cell, now_us in listed:
-            record = unpack(cell)
+            try:
+                record = unpack(cell)
+            except DataError as error:  # of one session, which must not hold up all others
+                _LOG.warning("a session was not looked at: %s", error)
+                count.left += 1
+                continue
             if record.dead_us is not None and record.dead_us <= now_us:
                 await _end(core, from_text(cell.ref.thread), tell, count)
             elif warns and record.ends_us is not None and record.ends_us - settings.warn_us <= now_us:

@@ -240,7 +240,7 @@ async def sessions_of(core: Core, user_id: str) -> list[str]:
     """Return the ids of all sessions of a user, of all agents."""
     listed = core.merged([(group(user=required_user(user_id)), None)])
     async with aclosing(listed):
-        return [from_text(cell.ref.thread) async for cell, _ in listed if unpack(cell).user == user_id]
+        return [from_text(cell.ref.thread) async for cell, _ in listed]
 
 
 async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:

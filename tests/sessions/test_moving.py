@@ -24,10 +24,11 @@ from langgraph_statekit import (
     SessionManager,
     SessionMissing,
 )
+from langgraph_statekit.checkpoint.cells import CellChange
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.sessions.archive import read_archive
 from tests.faces import LONG, listed
-from tests.sessions.kit import chat, says
+from tests.sessions.kit import chat, eventually, says
 from tests.stores_under_test import Store
 
 
@@ -178,6 +179,24 @@ async def test_a_user_is_exported_and_erased_with_all_that_was_remembered(
         assert await sessions.aerase_user(user) == type(report)((), 0, ())
         assert {one.session_id for one in await sessions.aimport_sessions(tmp_path / "file")} == ids
         assert [memory.text for memory in memories.list_memories(user)] == [f"my word is {word}"]
+
+
+async def test_a_record_that_cannot_be_read_holds_up_neither_clean_up_nor_erasure(store: Store) -> None:
+    async with store.open() as saver:
+        manager = SessionManager(saver, agent="support", version=1, idle_s=0.05)
+        broken, other = await manager.acreate("ann"), await manager.acreate("bob")
+        cell, _ = await manager._async.read(broken.session_id)
+        await saver.async_cells.change_cell(CellChange(ref=cell.ref, value=b"{", groups=cell.groups))
+        with pytest.raises(Corrupt):
+            await manager.aget(broken.session_id)
+
+        async def cleaned() -> bool:
+            return bool((await manager.aclean()).expired)
+
+        await eventually(cleaned)
+        assert (await manager.aget(other.session_id)).status == "expired"
+        assert (await manager.aerase_user("ann")).session_ids == (broken.session_id,)
+        assert [one.session_id for one in await manager.alist()] == [other.session_id]
 
 
 async def test_of_effects_nothing_but_hashes_is_left(durable_store: Store) -> None:
