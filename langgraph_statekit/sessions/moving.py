@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.cells import CellQuery
@@ -261,6 +261,10 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     left = []
     if effects:
         left.append(f"{effects} keyed hashes of effects, so that none is made twice")
+    tiers: Any = getattr(core.saver, "tiers", None)
+    if tiers is not None and gone:
+        stones = sum([bool(await core.io(tiers.is_deleted, to_text(session_id))) for session_id in gone])
+        left.append(f"{stones} tombstones of threads, without their ids, so that no late upload brings one back")
     if gone and core.store == "object":  # which has no removal on condition
         left.append(f"empty marks of {len(gone)} records with the ids of their sessions, until a sweep after a day")
     return Erased(tuple(gone), forgotten, tuple(left))
