@@ -39,6 +39,8 @@ from langgraph_statekit.sessions.records import (
 
 _PAGE: Final = 100
 _EFFECT: Final = "effect"
+_SCRUBS: Final = 20
+_SCRUB_PAUSE_S: Final = 0.1
 
 
 Target = str | os.PathLike[str] | BinaryIO
@@ -259,6 +261,8 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
             gone[session_id] = None
     forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))
     left = []
+    if gone and not await _scrubbed(core):
+        left.append("old pages in the log of the SQLite file, until it is closed: somebody else was reading")
     if effects:
         left.append(f"{effects} keyed hashes of effects, so that none is made twice")
     tiers: Any = getattr(core.saver, "tiers", None)
@@ -268,6 +272,17 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     if gone and core.store == "object":  # which has no removal on condition
         left.append(f"empty marks of {len(gone)} records with the ids of their sessions, until a sweep after a day")
     return Erased(tuple(gone), forgotten, tuple(left))
+
+
+async def _scrubbed(core: Core) -> bool:
+    """Overwrite what was deleted, in a store that does not do so by itself; say whether that was done."""
+    backend = core.saver.backend
+    scrub: Any = getattr(getattr(backend, "inner", backend), "scrub", None)
+    for _ in range(_SCRUBS if scrub is not None else 0):
+        if await core.io(scrub):
+            return True
+        await core.cells.sleep(_SCRUB_PAUSE_S)
+    return scrub is None
 
 
 async def _effects(core: Core, session_id: str) -> int:

@@ -23,6 +23,7 @@ from langgraph_statekit import (
     SchemaTooNew,
     SessionManager,
     SessionMissing,
+    open_saver,
 )
 from langgraph_statekit.checkpoint.cells import CellChange
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -197,6 +198,31 @@ async def test_a_record_that_cannot_be_read_holds_up_neither_clean_up_nor_erasur
         assert (await manager.aget(other.session_id)).status == "expired"
         assert (await manager.aerase_user("ann")).session_ids == (broken.session_id,)
         assert [one.session_id for one in await manager.alist()] == [other.session_id]
+
+
+async def test_nothing_of_an_erased_user_stands_in_the_file_of_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_saver(f"sqlite:///{path}", encryption=None) as saver:
+        manager = SessionManager(saver, agent="support", version=1)
+        kept = await talked(manager, "bob", "stays")
+        for _ in range(2):
+            id = await talked(
+                manager, "ann@example.org", *(f"kwyjibo {number} " + "x" * 2000 * number for number in range(4))
+            )
+
+        def held(word: str) -> int:
+            return sum(file.read_bytes().count(word.encode()) for file in tmp_path.glob("chat.db*"))
+
+        assert held("kwyjibo") > 0
+        assert held("ann@example.org") > 0
+        assert (await manager.aerase_user("ann@example.org")).left == ()
+        assert {word: held(word) for word in ("kwyjibo", "ann@example.org", id)} == {
+            "kwyjibo": 0,
+            "ann@example.org": 0,
+            id: 0,
+        }
+        assert (await manager.aget(kept)).message_count == 2
+        assert held(kept) > 0
 
 
 async def test_of_effects_nothing_but_hashes_is_left(durable_store: Store) -> None:
