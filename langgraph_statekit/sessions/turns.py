@@ -138,9 +138,8 @@ class Turn:
         give_up_s = time.monotonic() + self._wait_s
         steal = self._on_busy == "interrupt"
         if self._on_busy == "wait":
-            self._ticket = self._queues.enter(
-                self._session_id
-            )  # before anything is awaited: the order is that of calls
+            # Before anything is awaited: the order is that of the calls.
+            self._ticket = self._queues.enter(self._session_id)
         try:
             await core.open(self._session_id, *self._opened_as)
             if self._ticket is not None and not self._ticket.done():
@@ -160,7 +159,7 @@ class Turn:
             self.session = require_going(await core.change(self._session_id, plan, self._lease.token))
         except BaseException as error:
             await self._give_back(core)
-            if isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError | Fenced):  # nobody gave way in time, or somebody took over at once
                 raise _busy() from None
             raise
         self.config = {"configurable": {**self._lease.config["configurable"], "user_id": self.session.user_id}}

@@ -116,6 +116,27 @@ async def test_who_is_interrupted_can_save_nothing_more(sessions: Any, real: Sta
     assert (await sessions.aget(made.session_id)).status == "idle"
 
 
+async def test_who_is_interrupted_before_it_began_is_told_that_the_session_is_busy(
+    manager: SessionManager, monkeypatch: Any
+) -> None:
+    made = await manager.acreate("ann")
+    acquire, others = manager._async.lease, []
+
+    async def overtaken(*args: Any, **options: Any) -> Any:
+        lease = await acquire(*args, **options)
+        monkeypatch.undo()
+        others.append(await manager.turn(made.session_id, on_busy="interrupt", device="other").__aenter__())
+        return lease
+
+    monkeypatch.setattr(manager._async, "lease", overtaken)
+    with pytest.raises(Conflict, match="another client"):
+        await manager.turn(made.session_id).__aenter__()
+    assert (await manager.aget(made.session_id)).device == "other"
+    await others[0].__aexit__(None, None, None)
+    assert (await manager.aget(made.session_id)).status == "idle"
+    assert not manager._queues._lines
+
+
 async def test_a_turn_that_fails_gives_the_session_back(sessions: Any, real: StatekitSaver) -> None:
     made = await sessions.acreate("ann")
     with pytest.raises(ZeroDivisionError):
