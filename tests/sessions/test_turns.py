@@ -199,6 +199,33 @@ async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(sessions
         await sessions.turn(made.session_id).__aenter__()
 
 
+async def test_what_sessions_cost_is_bounded_in_requests(new_store: Any, monkeypatch: Any) -> None:
+    asked: list[str] = []
+    async with new_store("memory").open(encryption=None) as saver:
+        for verb in ("cells", "change_cells", "claim", "load", "usage", "rows", "fill", "outline", "drop_thread"):
+
+            def counted(*args: Any, verb: str = verb, call: Any = getattr(saver.backend, verb), **options: Any) -> Any:
+                asked.append(verb)
+                return call(*args, **options)
+
+            monkeypatch.setattr(saver.backend, verb, counted)
+        manager = SessionManager(saver, agent="support", version=1)
+        made = await manager.acreate("ann")
+        for use, most in (
+            (lambda: manager.aget(made.session_id), 1),
+            (lambda: manager.alist(user_id="ann"), 1),
+            (lambda: manager.aconfig(made.session_id), 1),
+            (lambda: manager.aclean(), 5),
+        ):
+            asked.clear()
+            await use()
+            assert len(asked) <= most, asked
+        asked.clear()
+        async with manager.turn(made.session_id):
+            pass
+        assert len(asked) <= 9, asked
+
+
 async def test_a_turn_is_used_once_and_in_its_block(manager: SessionManager) -> None:
     made = await manager.acreate("ann")
     turn = manager.turn(made.session_id)
