@@ -202,13 +202,17 @@ async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(sessions
 async def test_what_sessions_cost_is_bounded_in_requests(new_store: Any, monkeypatch: Any) -> None:
     asked: list[str] = []
     async with new_store("memory").open(encryption=None) as saver:
-        for verb in ("cells", "change_cells", "claim", "load", "usage", "rows", "fill", "outline", "drop_thread"):
+        counted_verbs = ("cells", "change_cells", "claim", "load", "usage", "rows", "fill", "outline", "drop_thread")
 
-            def counted(*args: Any, verb: str = verb, call: Any = getattr(saver.backend, verb), **options: Any) -> Any:
+        def count(verb: str, call: Any) -> Any:
+            def counted(*args: Any, **options: Any) -> Any:
                 asked.append(verb)
                 return call(*args, **options)
 
-            monkeypatch.setattr(saver.backend, verb, counted)
+            return counted
+
+        for verb in counted_verbs:
+            monkeypatch.setattr(saver.backend, verb, count(verb, getattr(saver.backend, verb)))
         manager = SessionManager(saver, agent="support", version=1)
         made = await manager.acreate("ann")
         for use, most in (
