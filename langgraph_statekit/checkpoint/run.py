@@ -11,11 +11,11 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.lines import Lines, Sender
@@ -58,6 +58,11 @@ async def until(future: Future[T], wait_s: float | None, is_async: bool) -> T:
     if is_async:
         return await asyncio.wait_for(asyncio.wrap_future(future), wait_s)
     return future.result(wait_s)
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Finish a coroutine in an event loop of its own; for threads without one."""
+    return asyncio.run(work)
 
 
 class Batcher(Generic[S, R]):
@@ -257,19 +262,15 @@ class Runtime(Protocol):
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         """Return what the verb returns."""
-        ...
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         """Return the result of one item of a batch."""
-        ...
 
     def place(self) -> Place:
         """Return what a save enters first: it waits while too much is under way."""
-        ...
 
     async def sleep(self, pause_s: float) -> None:
         """Wait."""
-        ...
 
 
 class Blocking:
