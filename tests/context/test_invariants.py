@@ -63,8 +63,9 @@ HISTORIES = st.one_of(valid(), valid().flatmap(st.permutations), histories())
 
 
 THOUGHT: list[BaseMessage] = [
-    AIMessage([{"type": "thinking", "thinking": "hm " * 40, "signature": "s" * 100}], id="m0"),
-    HumanMessage("x" * 300, id="m1"),
+    HumanMessage("x" * 300, id="m0"),
+    AIMessage([{"type": "thinking", "thinking": "hm " * 40, "signature": "s" * 100}], id="m1"),
+    ToolMessage("lost", tool_call_id="c1", id="m2"),
 ]
 """A message with nothing but reasoning, in a prompt beyond its limit."""
 
