@@ -312,8 +312,7 @@ class EvictingStore(TieredStore):
         return _evicting(hot, given.pop("cold"), **given)
 
 
-class EvictingPostgresStore(EvictingStore, TieredPostgresStore):
-    pass
+class EvictingPostgresStore(EvictingStore, TieredPostgresStore): ...
 
 
 _CALLS = (
@@ -345,9 +344,8 @@ def _evicting(*args: Any, **options: Any) -> StatekitSaver:
         return wraps(inner)(acalled if iscoroutinefunction(inner) else called)
 
     names = [name for base in _CALLS for name in (base, f"a{base}") if hasattr(TieredSaver, name)]
-    made: Any = type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})
-    saver: StatekitSaver = made(*args, **options)
-    return saver
+    made: type[StatekitSaver] = type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})
+    return made(*args, **options)
 
 
 STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
