@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -19,6 +19,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from langgraph_statekit import Encryption, FailureRate, Retention
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.objects.drivers import Changed
+from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
 from langgraph_statekit.checkpoint.backends.tiered import layout as tiers
 from langgraph_statekit.checkpoint.opening import open_saver
@@ -281,10 +283,13 @@ class TieredStore(Store):
 
     def advance(self, seconds: float) -> None:
         self._hot.advance(seconds)
-        for path in self._cold._directory.rglob("head"):
-            head = tiers.decode_head(path.read_bytes())
+        driver = FileDriver(self._cold._directory)
+        for key in [key for key in driver.list("c") if key.endswith("/head")]:
+            found: Any = driver.get(key)
+            head = tiers.decode_head(found.data)
             until_us = head.until_us and head.until_us - int(seconds * 1e6)
-            path.write_bytes(tiers.encode_head(replace(head, until_us=until_us)))
+            with suppress(Changed):  # what was uploaded since knows of the time
+                driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
 
 
 class TieredPostgresStore(TieredStore):
@@ -307,18 +312,15 @@ class EvictingStore(TieredStore):
 
     def open(self, **options: Any) -> StatekitSaver:
         given = {**self.options, **DEFAULTS, **options}
-        named = {name: given.pop(name) for name in ("schema", "tenant") if name in given}
-        hot = open_saver(self.url, **named)
+        hot = open_saver(self.url, **{name: given.pop(name) for name in ("schema", "tenant") if name in given})
         return _evicting(hot, given.pop("cold"), **given)
 
 
 class EvictingPostgresStore(EvictingStore, TieredPostgresStore): ...
 
 
-_CALLS = (
-    *("get_tuple", "put", "put_writes", "delete_thread", "delete_for_runs", "copy_thread", "prune"),
-    *("get_delta_channel_history", "label", "labels", "unlabel", "rotate_keys", "sweep", "lease"),
-)
+_CALLS = """get_tuple put put_writes delete_thread delete_for_runs copy_thread prune get_delta_channel_history
+label labels unlabel rotate_keys sweep lease"""
 
 
 def _evicting(*args: Any, **options: Any) -> StatekitSaver:
@@ -343,9 +345,8 @@ def _evicting(*args: Any, **options: Any) -> StatekitSaver:
         inner = getattr(TieredSaver, name)
         return wraps(inner)(acalled if iscoroutinefunction(inner) else called)
 
-    names = [name for base in _CALLS for name in (base, f"a{base}") if hasattr(TieredSaver, name)]
-    made: type[StatekitSaver] = type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})
-    return made(*args, **options)
+    names = [name for base in _CALLS.split() for name in (base, f"a{base}")]
+    return type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})(*args, **options)
 
 
 STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
