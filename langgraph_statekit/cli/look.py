@@ -14,7 +14,6 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.plain import bounded, differences, plain, text
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.cli.status import DAMAGED, is_control
 from langgraph_statekit.cli.stores import (
     Thread,
     find_row,
@@ -25,8 +24,10 @@ from langgraph_statekit.cli.stores import (
     require_thread,
     thread_ids,
 )
-from langgraph_statekit.cli.terminal import age, emit, fields, progress, size, table
+from langgraph_statekit.cli.terminal import age, emit, fields, progress, table
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.readable import size
+from langgraph_statekit.status import DAMAGED, is_control
 
 _WIDE = 160
 

@@ -16,9 +16,10 @@ from langgraph_statekit.cli.doctor import doctor
 from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
-from langgraph_statekit.cli.status import NAMES
-from langgraph_statekit.cli.terminal import printable, without_login
+from langgraph_statekit.cli.terminal import without_login
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, StatekitError
+from langgraph_statekit.readable import printable
+from langgraph_statekit.status import NAMES
 
 FOUND: Final = 1
 MISUSE: Final = 2

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from unicodedata import combining, east_asian_width
 
 from langgraph_statekit.extras import load
+from langgraph_statekit.readable import printable
 
 T = TypeVar("T")
 
@@ -21,23 +22,6 @@ _STEPS_S: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (60 * 2, 60, 
 def without_login(text: str) -> str:
     """Return a text in which no URL has a user, a password or a key."""
     return _SECRET_OPTION.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
-
-
-def printable(text: str) -> str:
-    """Return a text on one line whose control characters, which could steer the terminal, are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def size(count_bytes: int | None) -> str:
-    """Return a number of bytes as people read it."""
-    if count_bytes is None:
-        return "?"
-    value = float(count_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
 
 
 def age(seconds: float | None) -> str:

@@ -1,0 +1,156 @@
+"""What stands out in a run: state that was lost, the same thing done again and again, steps that led nowhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langgraph_statekit.checkpoint.plain import text
+from langgraph_statekit.readable import clipped
+from langgraph_statekit.timetravel.decisions import CALL
+from langgraph_statekit.timetravel.glance import one_line
+from langgraph_statekit.timetravel.moments import Moment, Point
+
+BAD: Final = "bad"
+WARN: Final = "warn"
+NOTE: Final = "note"
+_ORDER: Final = (BAD, WARN, NOTE)
+_LOST: Final = 2
+_AGAIN: Final = 3
+_IDLE: Final = 3
+_MOST: Final = 12
+_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that stands out.
+
+    Attributes:
+        level: `bad`, `warn` or `note`.
+        text: In plain words.
+        point: The checkpoint where it began.
+    """
+
+    level: str
+    text: str
+    point: Point
+
+
+def findings(moments: Sequence[Moment]) -> list[Finding]:
+    """Return what stands out in the checkpoints of one branch, given oldest first: the worst first, then by time."""
+    found = [*_lost(moments), *_again(moments), *_rewritten(moments), *_idle(moments), *_restarts(moments)]
+    found += [*_rollbacks(moments), *_open(moments)]
+    places = {moment.point.id: at for at, moment in enumerate(moments)}
+    found.sort(key=lambda each: (_ORDER.index(each.level), places.get(each.point.id, 0)))
+    return found[:_MOST]
+
+
+def _at(moment: Moment) -> str:
+    step = f"step {moment.point.step}" if moment.point.step is not None else "a step"
+    by = clipped(", ".join(map(repr, moment.nodes)), 60)
+    return f"{step} (node {by})" if by else f"{step} ({moment.point.source})"
+
+
+def _pairs(moments: Sequence[Moment]) -> Iterator[tuple[Moment, Moment]]:
+    yield from ((a, b) for a, b in zip(moments, moments[1:], strict=False) if b.point.parent == a.point.id)
+
+
+def _lost(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield channels that became empty, nothing or zero at once."""
+    for before, after in _pairs(moments):
+        for name, was in before.lengths.items():
+            now = after.lengths.get(name, 0)
+            if was >= _LOST and now == 0 and not before.point.rollback:
+                gone = name not in after.channels or after.channels[name] is None
+                what = "was lost" if gone else "fell to 0" if isinstance(after.channels[name], int | float) else ""
+                told = what or "became empty"
+                size = f"{was:g}" if what == "fell to 0" else f"{was:,.0f} {'items' if was != 1 else 'item'}"
+                yield Finding(BAD, f"{clipped(name, 60)} {told} at {_at(after)}: it was {size} before", after.point)
+
+
+def _key(value: Any) -> Any:
+    """Return what of an added item tells it from others of its kind: of a dict all but its numbers."""
+    if isinstance(value, Mapping) and "type" not in value:
+        named = {key: each for key, each in value.items() if not isinstance(each, float | int) or key == "id"}
+        return text(named) if named else text(value)
+    return text(value) if isinstance(value, str | list | int | float) else None
+
+
+def _again(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield items that were added, and calls that were made, again and again."""
+    seen: dict[tuple[str, str], list[Moment]] = {}
+    for moment in moments:
+        for change in moment.changes or ():
+            if change.kind == "added" and change.path.endswith("]") and (key := _key(change.after)) is not None:
+                seen.setdefault((f"{clipped(change.channel, 60)} got", key), []).append(moment)
+        for each in moment.decisions:
+            if each.kind == CALL:
+                call = f"{clipped(each.name, 60)}({each.text})"
+                seen.setdefault(("called with the same arguments", call), []).append(moment)
+    for (what, key), at in seen.items():
+        if len(at) >= _AGAIN:
+            told = f"{clipped(key, 120)} {what}" if what.startswith("called") else f"{what} {clipped(key, 120)}"
+            yield Finding(WARN, f"{told} {len(at)} times, first at {_at(at[0])}, last at {_at(at[-1])}", at[0].point)
+
+
+def _rewritten(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield values inside a channel that were changed again and again, such as one price."""
+    seen: dict[str, list[tuple[Moment, Any, Any]]] = {}
+    for moment in moments:
+        for change in moment.changes or ():
+            scalar = not isinstance(change.after, dict | list)
+            if change.kind == "changed" and scalar and change.path != change.channel:
+                seen.setdefault(change.path, []).append((moment, change.before, change.after))
+    for path, at in seen.items():
+        if len(at) >= _AGAIN:
+            values = [at[0][1], *(after for _, _, after in at)]
+            if len(values) > _SHOWN + 1:
+                values = [*values[:_SHOWN], "…", values[-1]]
+            told = " → ".join(one_line(value, 30) for value in values)
+            yield Finding(
+                WARN, f"{clipped(path, 80)} was changed {len(at)} times since {_at(at[0][0])}: {told}", at[0][0].point
+            )
+
+
+def _idle(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield runs of steps that changed nothing."""
+    run: list[Moment] = []
+    for moment in [*moments, None]:
+        if moment is not None and moment.point.source == "loop" and moment.changes is not None and not moment.changes:
+            run.append(moment)
+            continue
+        if len(run) >= _IDLE:
+            yield Finding(WARN, f"{len(run)} steps in a row changed nothing, from {_at(run[0])}", run[0].point)
+        run = []
+
+
+def _restarts(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield inputs that came while tasks of an earlier one were left."""
+    for before, after in _pairs(moments):
+        if after.point.source == "input" and before.status.next:
+            left = clipped(", ".join(map(repr, before.status.next)), 80)
+            told = f"a new input at {_at(after)} started the graph anew, while {left} was still to run"
+            yield Finding(BAD, told, after.point)
+
+
+def _rollbacks(moments: Sequence[Moment]) -> Iterator[Finding]:
+    for moment in moments:
+        if why := moment.point.rollback:
+            item = f", item {one_line(why['item'], 60)}" if "item" in why else ""
+            tries = f", attempt {why['attempt']}" if "attempt" in why else ""
+            kind = {"rollback": "rolled back"}.get(str(why.get("op")), clipped(str(why.get("op", "went back")), 30))
+            told = f"{kind} at {_at(moment)}: {clipped(str(why['reason']), 120)}{item}{tries}"
+            yield Finding(WARN, told, moment.point)
+
+
+def _open(moments: Sequence[Moment]) -> Iterator[Finding]:
+    """Yield errors that tasks raised, and what the newest checkpoint waits for."""
+    for at, moment in enumerate(moments):
+        for error in moment.status.errors:
+            yield Finding(BAD, f"a task raised {one_line(error, 200)} after {_at(moment)}", moment.point)
+        if at == len(moments) - 1:
+            for each in moment.status.interrupts:
+                value = each.get("value", each) if isinstance(each, dict) else each
+                yield Finding(NOTE, f"it waits for an answer to {one_line(value, 160)}", moment.point)

@@ -1,0 +1,145 @@
+"""The lanes of a timeline as SVG: positions in percent, so that it is as wide as its place. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final
+
+from langgraph_statekit.readable import clipped, duration, harmless, size
+from langgraph_statekit.timetravel.lanes import Lane
+from langgraph_statekit.timetravel.moments import Moment, Point
+from langgraph_statekit.timetravel.shown import Shown
+from langgraph_statekit.timetravel.text import clock, headline, step_name
+
+LANE: Final = 40
+_DOT: Final = 25
+_BARS: Final = 46
+_MOST_LANES: Final = 14
+COLORS: Final = {"input": "#0969da", "loop": "#1a7f37", "update": "#8250df", "fork": "#bc4c00"}
+_BAD: Final = "#cf222e"
+_FG: Final = "#57606a"
+STYLE: Final = (
+    ".sk-dot-input{fill:var(--sk-input,#0969da)}.sk-dot-loop{fill:var(--sk-loop,#1a7f37)}"
+    ".sk-dot-update{fill:var(--sk-update,#8250df)}.sk-dot-fork{fill:var(--sk-fork,#bc4c00)}"
+    ".sk-svg-text{fill:var(--sk-muted,#57606a)}.sk-svg-line{stroke:var(--sk-line,#8c959f)}"
+    ".sk-svg-bad{stroke:var(--sk-bad,#cf222e)}.sk-svg-bar{fill:var(--sk-muted,#57606a)}"
+    ".sk-svg-warn{stroke:var(--sk-fork,#bc4c00)}.sk-svg-halo{stroke:var(--sk-bg,#ffffff)}"
+)
+
+
+def attr(text: str, most: int = 300) -> str:
+    """Return a text for an attribute or an element: cut first, then escaped, so that no entity is cut."""
+    return escape(harmless(clipped(text, most)), quote=True)
+
+
+def timeline_svg(shown: Shown, anchor: str = "") -> str:
+    """Return an SVG image.
+
+    Args:
+        shown: The timeline.
+        anchor: What the ids of the checkpoints' places on the page begin with; empty: dots are no links.
+    """
+    moments = [*reversed(shown.page.moments)]
+    if not moments:
+        return ""
+    lanes = shown.lanes[:_MOST_LANES]
+    left = len(shown.lanes) - len(lanes)
+    x = {moment.point.id: f"{(at + 0.5) * 100 / len(moments):.2f}%" for at, moment in enumerate(moments)}
+    y = {point.id: at * LANE + _DOT for at, lane in enumerate(lanes) for point in lane.points}
+    tall = len(lanes) * LANE + (18 if left else 0)
+    title = attr(f"Timeline of thread {clipped(shown.thread_id, 100)}: {shown.summary}", 500)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{title}" width="100%" '
+        f'height="{tall + 2 * _BARS}" font-family="system-ui,sans-serif" font-size="11">',
+        f"<title>{title}</title>",
+    ]
+    for at, lane in enumerate(lanes):
+        parts += _lane(lane, at, x, y)
+    parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y, anchor))
+    if left:
+        told = f"and {left} more lane{'s' * (left > 1)}, listed below"
+        parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{told}</text>')
+    times = [moment.duration_s or 0.0 for moment in moments]
+    parts += _bars("time", times, tall, [duration(value) for value in times])
+    sizes = [float(moment.size_bytes) for moment in moments]
+    parts += _bars("state", sizes, tall + _BARS, [size(int(value)) for value in sizes])
+    return "".join([*parts, "</svg>"])
+
+
+def _lane(lane: Lane, at: int, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
+    first, last = lane.points[0], lane.points[-1]
+    dash = ' stroke-dasharray="4 3"' if lane.depth else ""
+    stroke = f'class="sk-svg-line" stroke="#8c959f" stroke-width="2"{dash}'
+    above = lane.parent or first.above
+    if above in x and above in y:
+        yield f'<line {stroke} x1="{x[above]}" y1="{y[above]}" x2="{x[first.id]}" y2="{y[first.id]}"/>'
+    yield f'<line {stroke} x1="{x[first.id]}" y1="{y[first.id]}" x2="{x[last.id]}" y2="{y[last.id]}"/>'
+    name = f"{'↳ ' * bool(lane.depth)}{lane.name}"
+    yield (
+        f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{at * LANE + 12}" direction="ltr" unicode-bidi="embed">'
+        f"{attr(name, 60)}</text>"
+    )
+
+
+def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int], anchor: str) -> Iterator[str]:
+    point = moment.point
+    cx, cy = x[point.id], y[point.id]
+    ran = clipped(", ".join(moment.nodes), 60) or point.source
+    labels = "".join(f" [{clipped(label, 40)}]" for label in shown.labels_at(point))
+    told = f"step {step_name(point)}{labels}, {ran}: {headline(moment, 120)} ({clock(point)})"
+    kind = point.source if point.source in COLORS else "loop"
+    # An svg element has a place in percent and a content in pixels.
+    inner = "".join([f"<title>{attr(told, 400)}</title>", *_shape(moment, kind, bool(labels))])
+    mark = f'<svg x="{cx}" y="{cy}" width="1" height="1" overflow="visible">{inner}</svg>'
+    if anchor:
+        mark = f'<a href="#{anchor}{place(point)}" aria-label="{attr(told, 400)}">{mark}</a>'
+    yield mark
+
+
+def _shape(moment: Moment, kind: str, labelled: bool) -> Iterator[str]:
+    fill = f'class="sk-dot-{kind} sk-svg-halo" fill="{COLORS[kind]}" stroke="#ffffff" stroke-width="1"'
+    point = moment.point
+    if kind == "input":
+        yield f'<rect {fill} x="-5" y="-5" width="10" height="10"/>'
+    elif kind == "update":
+        yield f'<path {fill} d="M0-7 7 0 0 7-7 0Z"/>'
+    elif kind == "fork":
+        yield f'<path {fill} d="M0-7 7 5-7 5Z"/>'
+    else:
+        yield f'<circle {fill} r="5"/>'
+    if point.rollback:
+        yield (
+            '<circle class="sk-svg-warn" r="9" fill="none" stroke="#bc4c00" stroke-width="2" stroke-dasharray="3 2"/>'
+        )
+    if moment.status.errors:
+        yield f'<path class="sk-svg-bad" stroke="{_BAD}" stroke-width="2.5" d="M-7-7 7 7M-7 7 7-7"/>'
+    elif moment.status.interrupts:
+        yield '<path class="sk-svg-halo" stroke="#ffffff" stroke-width="2" d="M-1.7-3V3M1.7-3V3"/>'
+    if labelled:
+        yield '<path class="sk-svg-bar" fill="#57606a" d="M-3-14h6v6l-3-2-3 2Z"/>'
+
+
+def _bars(name: str, values: Sequence[float], top: int, told: Sequence[str]) -> Iterator[str]:
+    most = max(values)
+    yield (
+        f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{top + 12}">{name}, at most '
+        f"{told[values.index(most)] if most else 'unknown'}</text>"
+    )
+    if not most:
+        return
+    wide = 100 / len(values)
+    for at, value in enumerate(values):
+        # By the square root, so that small ones are seen beside large ones.
+        tall = max(math.sqrt(max(value, 0) / most) * (_BARS - 20), 1 if value > 0 else 0)
+        if tall:
+            yield (
+                f'<rect class="sk-svg-bar" fill="{_FG}" x="{(at + 0.15) * wide:.2f}%" y="{top + _BARS - 4 - tall:.1f}" '
+                f'width="{wide * 0.7:.2f}%" height="{tall:.1f}"><title>{name} {attr(told[at])}</title></rect>'
+            )
+
+
+def place(point: Point) -> str:
+    """Return what names a checkpoint in the ids of a page."""
+    return "".join(c for c in f"{point.ns[-12:]}{point.id}" if c.isalnum() and c.isascii())[-48:]

@@ -1,0 +1,109 @@
+"""A timeline and differences as plain text, for terminals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from langgraph_statekit.readable import clipped, duration, printable, size
+from langgraph_statekit.timetravel.decisions import ASKED, CALL, REASON, RESULT, Decision
+from langgraph_statekit.timetravel.diff import Change
+from langgraph_statekit.timetravel.glance import one_line
+from langgraph_statekit.timetravel.moments import Moment, Point
+from langgraph_statekit.timetravel.shown import Shown
+
+SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
+_ROWS: Final = 20
+_COLORS: Final = {"+": "32", "-": "31", "~": "33", ">": "36"}
+
+
+def step_name(point: Point) -> str:
+    """Return what a checkpoint is called: its step."""
+    return "?" if point.step is None else str(point.step)
+
+
+def clock(point: Point) -> str:
+    """Return when a checkpoint was made, in UTC."""
+    return "" if point.at_s is None else datetime.fromtimestamp(point.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def change_line(change: Change, most: int = 160) -> str:
+    """Return a difference on one line of at most about so many characters."""
+    path = clipped(printable(change.path), 80)
+    sign = SIGNS[change.kind]
+    if change.kind == "added":
+        return f"{sign} {path} = {printable(one_line(change.after, most))}"
+    if change.kind == "removed":
+        return f"{sign} {path} (was {printable(one_line(change.before, most))})"
+    half = max(most // 2, 20)
+    sides = (printable(one_line(value, half)) for value in (change.before, change.after))
+    return f"{sign} {path}: {' → '.join(sides)}"
+
+
+def change_lines(changes: Iterable[Change], color: bool = False) -> Iterator[str]:
+    """Yield a line for each difference, in colours if asked."""
+    for each in changes:
+        told = change_line(each)
+        yield f"\x1b[{_COLORS[told[0]]}m{told}\x1b[0m" if color else told
+
+
+def decision_line(each: Decision, most: int = 160) -> str:
+    """Return a decision on one line."""
+    words = one_line(each.text, most)
+    if each.kind == CALL:
+        return f"→ {clipped(each.name, 60)}({words})"
+    if each.kind == RESULT:
+        return f"{'✕' if each.failed else '←'} {clipped(each.name, 60)}: {words}"
+    return f"{ {REASON: 'thought', ASKED: 'asked'}.get(each.kind, 'said') }: {words}"
+
+
+def headline(moment: Moment, most: int = 160) -> str:
+    """Return what matters most of a checkpoint on one line."""
+    point = moment.point
+    if point.rollback:
+        return f"went back to here: {point.rollback['reason']}"
+    if moment.status.errors:
+        return f"raised {one_line(moment.status.errors[0], most)}"
+    if moment.status.interrupts:
+        first: Any = moment.status.interrupts[0]
+        return f"asks {one_line(first.get('value', first) if isinstance(first, dict) else first, most)}"
+    told = sorted(moment.decisions, key=lambda each: each.kind != CALL)
+    if told:
+        rest = f" and {len(told) - 1} more" if len(told) > 1 else ""
+        return decision_line(told[0], most - 20) + rest
+    if moment.changes is None:
+        return "its parent is not stored"
+    if not moment.changes:
+        return "a copy of the checkpoint that it goes on from" if point.source == "fork" else "changed nothing"
+    rest = len(moment.changes) - 1
+    more = f" and {'more than ' * moment.more}{rest} more" if rest else ""
+    return change_line(moment.changes[0], most - 20) + more
+
+
+def timeline_lines(shown: Shown) -> Iterator[str]:
+    """Yield the lines of a timeline: what stands out, then the newest checkpoints."""
+    moments = shown.page.moments
+    yield f"thread {printable(shown.thread_id)!s}: {shown.summary}"
+    for each in shown.findings:
+        yield f"  {'!' if each.level != 'note' else 'i'} {printable(each.text)}"
+    names = {point.id: lane.name for lane in shown.lanes for point in lane.points}
+    rows = []
+    for moment in moments[:_ROWS]:
+        lane = names.get(moment.point.id, "")
+        where = "" if lane == "current" else f"[{lane}] "
+        labels = "".join(f"[{label}] " for label in shown.labels_at(moment.point))
+        ran = ", ".join(moment.nodes) or moment.point.source
+        cells = (step_name(moment.point), clipped(ran, 24), duration(moment.duration_s), size(moment.size_bytes))
+        rows.append((*cells, f"{where}{labels}{headline(moment, 100)}"))
+    yield from _columns(("STEP", "NODE", "TOOK", "SIZE", "WHAT"), rows)
+    left = len(moments) - _ROWS
+    if left > 0 or shown.page.older:
+        yield f"... {f'{left} more on this page' if left > 0 else 'older ones'}"
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    cells = [[printable(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
