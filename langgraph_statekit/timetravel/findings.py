@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from langgraph_statekit.checkpoint.plain import text
@@ -38,13 +39,23 @@ class Finding:
     point: Point
 
 
-def findings(moments: Sequence[Moment]) -> list[Finding]:
-    """Return what stands out in the checkpoints of one branch, given oldest first: the worst first, then by time."""
-    found = [*_lost(moments), *_again(moments), *_rewritten(moments), *_idle(moments), *_restarts(moments)]
+def findings(moments: Sequence[Moment], before: Moment | None = None) -> list[Finding]:
+    """Return what stands out in the checkpoints of one branch, given oldest first.
+
+    Args:
+        moments: The checkpoints of the branch.
+        before: The one of another branch that they go on from, if it is known.
+    """
+    linked = [*([] if before is None else [before]), *moments]
+    found = [*losses(linked), *_again(moments), *_rewritten(moments), *_idle(moments), *_restarts(linked)]
     found += [*_rollbacks(moments), *_open(moments)]
     places = {moment.point.id: at for at, moment in enumerate(moments)}
-    found.sort(key=lambda each: (_ORDER.index(each.level), places.get(each.point.id, 0)))
-    return found[:_MOST]
+    return sorted(found, key=lambda each: places.get(each.point.id, 0))
+
+
+def ranked(found: Sequence[Finding]) -> list[Finding]:
+    """Return the worst ones first, and no more than one can read."""
+    return sorted(found, key=lambda each: _ORDER.index(each.level))[:_MOST]
 
 
 def _at(moment: Moment) -> str:
@@ -54,20 +65,30 @@ def _at(moment: Moment) -> str:
 
 
 def _pairs(moments: Sequence[Moment]) -> Iterator[tuple[Moment, Moment]]:
-    yield from ((a, b) for a, b in zip(moments, moments[1:], strict=False) if b.point.parent == a.point.id)
+    yield from ((a, b) for a, b in pairwise(moments) if b.point.parent == a.point.id)
 
 
-def _lost(moments: Sequence[Moment]) -> Iterator[Finding]:
-    """Yield channels that became empty, nothing or zero at once."""
+def losses(moments: Sequence[Moment]) -> list[Finding]:
+    """Return where channels became empty, nothing or zero at once; not of those that are emptied again and again."""
+    found: dict[str, list[Finding]] = {}
+    for name, each in _lost(moments):
+        found.setdefault(name, []).append(each)
+    return [each for own in found.values() if len(own) < _AGAIN for each in own]
+
+
+def _lost(moments: Sequence[Moment]) -> Iterator[tuple[str, Finding]]:
     for before, after in _pairs(moments):
         for name, was in before.lengths.items():
             now = after.lengths.get(name, 0)
-            if was >= _LOST and now == 0 and not before.point.rollback:
+            if was >= _LOST and now == 0 and after.point.source != "fork":
                 gone = name not in after.channels or after.channels[name] is None
                 what = "was lost" if gone else "fell to 0" if isinstance(after.channels[name], int | float) else ""
                 told = what or "became empty"
                 size = f"{was:g}" if what == "fell to 0" else f"{was:,.0f} {'items' if was != 1 else 'item'}"
-                yield Finding(BAD, f"{clipped(name, 60)} {told} at {_at(after)}: it was {size} before", after.point)
+                yield (
+                    name,
+                    Finding(BAD, f"{clipped(name, 60)} {told} at {_at(after)}: it was {size} before", after.point),
+                )
 
 
 def _key(value: Any) -> Any:

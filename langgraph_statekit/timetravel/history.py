@@ -6,20 +6,26 @@ import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
+from langgraph_statekit.checkpoint.order import id_at
 from langgraph_statekit.checkpoint.records import Query, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.checkpoint.sides import PAGE, Side
 from langgraph_statekit.errors import CheckpointMissing
-from langgraph_statekit.timetravel.moments import Moment, Point, made_point, moment_of, point_of
+from langgraph_statekit.timetravel.moments import Moment, Point, lengths_of, made_point, moment_of, point_of, state_of
 
 _ROWS: Final = 1000
 _PARENTS: Final = 8
-_CHUNK: Final = 25
+_LEAST: Final = 3
+_LOST: Final = 2
+_MOST_LOSSES: Final = 3
+_MOST_STEPS: Final = 48
+_SHORT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +36,20 @@ class Page:
         moments: The checkpoints of all namespaces.
         head: Id of the latest checkpoint of the graph, wherever the page begins; None of an empty thread.
         older: There are older ones.
+        earlier: Of those, some where something was lost that is missing since: each with the one before it.
     """
 
     moments: Sequence[Moment]
     head: str | None
     older: bool
+    earlier: Sequence[tuple[Moment, Moment]] = ()
+
+
+class _Look(NamedTuple):
+    """As much of a checkpoint as it takes to see whether something was lost."""
+
+    point: Point
+    lengths: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -81,26 +96,29 @@ class History:
         found = await self.side.call("labels", self.thread_id)
         return {label: config["configurable"]["checkpoint_id"] for label, config in found.items()}
 
-    async def tuples(self, before: str | None = None, ns: str | None = None) -> AsyncGenerator[CheckpointTuple]:
-        """Yield checkpoints of all namespaces, or of one, newest first, in small portions."""
+    async def tuples(
+        self, before: str | None = None, ns: str | None = None, portion: int = PAGE
+    ) -> AsyncGenerator[CheckpointTuple]:
+        """Yield checkpoints of all namespaces, or of one, newest first; a foreign saver is asked for so many at once.
+
+        Without a limit, the savers of LangGraph would read, or sort, the whole thread before they give the first one.
+        """
         bound: Any = None if before is None else {"configurable": {"checkpoint_id": before}}
         if ns is None and hasattr(self.side.saver, "storage"):
             async for item in self._merged(bound):
                 yield item
             return
-        if not _eager(self.side.saver):
-            async with aclosing(self.side.list(self.config(ns), before=bound)) as items:
+        size = None if isinstance(self.side.saver, StatekitSaver) else portion
+        while True:
+            count = 0
+            async with aclosing(self.side.list(self.config(ns), before=bound, limit=size)) as items:
                 async for item in items:
                     yield item
-            return
-        while True:
-            # Ids of two namespaces can be equal only by accident, and then one of them is passed over.
-            portion = [item async for item in self.side.list(self.config(ns), before=bound, limit=_CHUNK)]
-            for item in portion:
-                yield item
-            if len(portion) < _CHUNK:
+                    count += 1
+            if size is None or count < size:
                 return
-            bound = {"configurable": {"checkpoint_id": portion[-1].checkpoint["id"]}}
+            # Ids of two namespaces can be equal only by accident, and then one of them is passed over.
+            bound = {"configurable": {"checkpoint_id": item.checkpoint["id"]}}
 
     async def _merged(self, bound: Any) -> AsyncIterator[CheckpointTuple]:
         # A saver in memory lists one namespace after the other.
@@ -116,7 +134,7 @@ class History:
         waiting: dict[tuple[str, str], list[CheckpointTuple]] = {}
         order: dict[tuple[str, str], int] = {}
         count, older = 0, False
-        async with aclosing(self.tuples(before)) as items:
+        async with aclosing(self.tuples(before, portion=limit + 1)) as items:
             async for item in items:
                 point = point_of(item)
                 moments += (moment_of(child, item) for child in waiting.pop((point.ns, point.id), ()))
@@ -134,7 +152,67 @@ class History:
             parent = await self.load(ns, id) if at < _PARENTS else None
             moments += (moment_of(child, parent) for child in children)
         moments.sort(key=lambda moment: order[moment.point.ns, moment.point.id])
-        return Page(moments, head, older)
+        earlier = await self._losses(moments) if older and before is None else ()
+        return Page(moments, head, older, earlier)
+
+    async def _losses(self, moments: Sequence[Moment]) -> list[tuple[Moment, Moment]]:
+        """Look back for where channels that are empty on the whole page became so, and return each place.
+
+        Checkpoint ids sort by time, so any time can be looked up. It takes some thirty reads, however long the thread.
+        """
+        roots = [moment for moment in moments if moment.point.ns == "" and moment.point.at_s is not None]
+        if len(roots) < _LEAST:
+            return []
+        newer = _Look(roots[-1].point, roots[-1].lengths)
+        span = max((roots[0].point.at_s or 0) - (roots[-1].point.at_s or 0), 1e-3)
+        empty = {name for name, length in newer.lengths.items() if all(each.lengths.get(name) == 0 for each in roots)}
+        found: list[tuple[Moment, Moment]] = []
+        short = 0
+        while empty and len(found) < _MOST_LOSSES and short < _SHORT:
+            older = await self._before((newer.point.at_s or 0) - span)
+            if older is None:
+                span, short = span / 2, short + 1
+                continue
+            lost = sorted(name for name in empty if older.lengths.get(name, 0) >= _LOST)
+            if lost and (pair := await self._narrowed(older, newer, lost[0])):
+                found.append(pair)
+                empty -= {name for name, length in pair[0].lengths.items() if length >= _LOST}
+            newer, span = older, span * (0.5 if short else 2)
+        return found
+
+    async def _before(self, at_s: float) -> _Look | None:
+        """Return the newest checkpoint of the graph from before a time."""
+        saver = self.side.saver
+        if isinstance(saver, StatekitSaver):
+            # Its order is by microseconds, but for hosts whose clock is behind: so it is looked up, not scanned.
+            query = Query(to_text(self.thread_id), "", below_seq=int(at_s * 1e6), limit=1)
+            for row in await self.side.io(partial(saver.backend.rows, query)):
+                found = await self.load("", from_text(row.ref.id))
+                return found and _Look(point_of(found), lengths_of(state_of(found)))
+            return None
+        bound: RunnableConfig = {"configurable": {"checkpoint_id": id_at(at_s)}}
+        async with aclosing(self.side.list(self.config(""), before=bound, limit=1)) as items:
+            async for item in items:
+                return _Look(point_of(item), lengths_of(state_of(item)))
+        return None
+
+    async def _narrowed(self, older: _Look, newer: _Look, name: str) -> tuple[Moment, Moment] | None:
+        """Return the checkpoint at which a channel became empty, and the one that it goes on from."""
+        start = older.point.at_s or 0
+        for _ in range(_MOST_STEPS):
+            if newer.point.parent == older.point.id:
+                item = await self.loaded(newer.point)
+                parent = await self.loaded(older.point)
+                return moment_of(parent, None), moment_of(item, parent)
+            middle = (start + (newer.point.at_s or 0)) / 2
+            found = await self._before(middle)
+            if found is None or found.point.id == older.point.id:
+                start = middle
+            elif found.lengths.get(name, 0) >= _LOST:
+                older, start = found, found.point.at_s or middle
+            else:
+                newer = found
+        return None
 
     async def _head(self) -> str | None:
         async with aclosing(self.side.list(self.config(""), limit=1)) as items:
@@ -153,7 +231,7 @@ class History:
         below = None
         while True:
             query = Query(to_text(self.thread_id), to_text(ns), below_seq=below, limit=_ROWS)
-            rows = await self.side.io(lambda query=query: saver.backend.rows(query))
+            rows = await self.side.io(partial(saver.backend.rows, query))
             for row in rows:
                 parent = None if row.parent is None else from_text(row.parent)
                 metadata = saver._codec.metadata(row)
@@ -161,11 +239,6 @@ class History:
             if len(rows) < _ROWS:
                 return found
             below = rows[-1].seq
-
-
-def _eager(saver: Any) -> bool:
-    """Say whether a saver reads all that it lists before it gives the first one."""
-    return any(cls.__module__.startswith("langgraph.checkpoint.postgres") for cls in type(saver).__mro__)
 
 
 def line(points: Sequence[Point], id: str | None) -> list[Point]:

@@ -42,6 +42,7 @@ def timeline_html(shown: Shown) -> str:
     title = f"<h3><bdi>{attr(shown.thread_id, 120)}</bdi></h3><p class='sk-sum'>{attr(shown.summary, 400)}</p>"
     rows = (_row(moment, shown, anchor, names[moment.point.id], depths[moment.point.id]) for moment in moments)
     older = "<p class='sk-sum'>Older checkpoints are not on this page.</p>" if shown.page.older else ""
+    earlier = "".join(_row(each, shown, anchor, "earlier", 0) for pair in shown.page.earlier for each in reversed(pair))
     picture = (
         f"<div class='sk-pic' tabindex='0' role='region' aria-label='Timeline'>{timeline_svg(shown, anchor)}</div>"
         if moments
@@ -50,7 +51,8 @@ def timeline_html(shown: Shown) -> str:
     return (
         f"<section class='sk-tt' aria-label='Time travel'><style>{STYLE}</style>{title}"
         f"{_findings(shown, anchor)}{picture}{_legend() if moments else ''}"
-        f"<div class='sk-rows'>{''.join(rows)}</div>{older}</section>"
+        f"<div class='sk-rows'>{''.join(rows)}</div>{older}"
+        f"<div class='sk-rows'>{earlier}</div></section>"
     )
 
 
@@ -141,7 +143,8 @@ def _facts(facts: dict[str, str]) -> str:
 
 
 def _trail(trail: Iterable[Decision]) -> str:
-    return f"<ol class='sk-trail'>{''.join(f'<li class=sk-d-{each.kind}><bdi>{attr(decision_line(each, 500), 600)}</bdi></li>' for each in trail)}</ol>"
+    items = (f"<li class='sk-d-{each.kind}'><bdi>{attr(decision_line(each, 500), 600)}</bdi></li>" for each in trail)
+    return f"<ol class='sk-trail'>{''.join(items)}</ol>"
 
 
 def changes_table(changes: Iterable[Change], most: int = 500) -> str:
@@ -156,7 +159,8 @@ def changes_table(changes: Iterable[Change], most: int = 500) -> str:
         f"<td><bdi>{'' if each.kind == 'removed' else attr(_pretty(each.after), most)}</bdi></td></tr>"
         for each in changes
     )
-    return f"<div class='sk-wide' tabindex='0' role='region' aria-label='Changes'><table>{head}{''.join(rows)}</table></div>"
+    place = "class='sk-wide' tabindex='0' role='region' aria-label='Changes'"
+    return f"<div {place}><table>{head}{''.join(rows)}</table></div>"
 
 
 def _state(moment: Moment) -> Iterator[str]:
@@ -166,11 +170,13 @@ def _state(moment: Moment) -> Iterator[str]:
         shown = _pretty(value)[:_VALUE]
         left -= len(shown)
         if left < 0 and at:
-            yield f"<p class='sk-sum'>{len(items) - at} more channels: {attr(', '.join(key for key, _ in items[at:]), 300)}</p>"
+            names = attr(", ".join(key for key, _ in items[at:]), 300)
+            yield f"<p class='sk-sum'>{len(items) - at} more channels: <bdi>{names}</bdi></p>"
             return
         length = moment.lengths.get(name)
         count = f" <small>{length:,.0f} items</small>" if isinstance(value, list | dict) and length is not None else ""
-        yield f"<details class='sk-chan'><summary><bdi>{attr(name, 80)}</bdi>{count}</summary><pre dir='auto'>{attr(shown, _VALUE)}</pre></details>"
+        title = f"<summary><bdi>{attr(name, 80)}</bdi>{count}</summary>"
+        yield f"<details class='sk-chan'>{title}<pre dir='auto'>{attr(shown, _VALUE)}</pre></details>"
     if not items:
         yield "<p class='sk-sum'>It is empty.</p>"
 
@@ -191,4 +197,5 @@ def moment_html(moment: Moment) -> str:
     title = (
         f"<h3>Step {attr(step_name(moment.point))}</h3><p class='sk-sum'><bdi>{attr(headline(moment), 300)}</bdi></p>"
     )
-    return f"<section class='sk-tt' aria-label='Checkpoint'><style>{STYLE}</style>{title}{''.join(_body(moment))}</section>"
+    body = "".join(_body(moment))
+    return f"<section class='sk-tt' aria-label='Checkpoint'><style>{STYLE}</style>{title}{body}</section>"

@@ -181,7 +181,7 @@ def moment_of(item: CheckpointTuple, parent: CheckpointTuple | None) -> Moment:
         more=known and len(found) > MOST_CHANGES,
         decisions=list(islice(decisions(fresh), _MOST_DECISIONS)),
         status=_status(item),
-        lengths={name: length for name, value in state.items() if (length := _length(value)) is not None},
+        lengths=lengths_of(state),
         channels={name: glance({name: value}, 1500)[name] for name, value in state.items()},
         size_bytes=weight(state),
         tokens=tokens_of(fresh),
@@ -219,11 +219,11 @@ def _ran(point: Point, parent: CheckpointTuple | None) -> Iterator[str]:
     if parent is None or point.source != "loop":
         return
     values = parent.checkpoint["channel_values"]
-    yield from (name for name in next_nodes(parent.checkpoint, values) if name != "__start__")  # type: ignore[arg-type]
+    yield from (name for name in next_nodes(parent.checkpoint, values) if name != "__start__")
 
 
 def _status(item: CheckpointTuple) -> Status:
-    found = status_of(item.checkpoint, item.checkpoint["channel_values"], item.pending_writes or ())  # type: ignore[arg-type]
+    found = status_of(item.checkpoint, item.checkpoint["channel_values"], item.pending_writes or ())
     told = [glance(plain(each), 500) for each in found.interrupts]
     return Status(found.name, found.next, told, [glance(each, 1000) for each in found.errors])
 
@@ -239,6 +239,11 @@ def _new_messages(state: Mapping[str, Any], before: Mapping[str, Any], names: se
             ]
             old = len(held) if isinstance(held, list) else 0
             yield from fresh if all(each.id for each in fresh) else value[old:]
+
+
+def lengths_of(state: Mapping[str, Any]) -> dict[str, float]:
+    """Return of each channel that has a length, that; of each number the number itself."""
+    return {name: length for name, value in state.items() if (length := _length(value)) is not None}
 
 
 def _length(value: Any) -> float | None:

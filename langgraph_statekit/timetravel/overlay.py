@@ -95,7 +95,7 @@ class Overlay(BaseCheckpointSaver[Any]):
             async for item in self._base.alist(config, filter=filter, before=before, limit=left):
                 yield item
 
-    def _listed(self, config: Any, filter: Any, before: Any) -> list[CheckpointTuple]:
+    def _listed(self, config: Any, filter: Any, before: Any) -> Sequence[CheckpointTuple]:
         found = self._memory.list(config, filter=filter, before=before)
         return sorted(found, key=lambda item: item.checkpoint["id"], reverse=True)
 

@@ -95,10 +95,8 @@ class Reading:
     async def _by_step(self, step: int) -> Point:
         if step < 0:
             return await self._back(-1 - step)
-        found: list[Point] = []
         async with aclosing(self.side.list(self.history.config(""), filter={"step": step})) as items:
-            async for item in items:
-                found.append(point_of(item))
+            found = [point_of(item) async for item in items]
         if len(found) > 1:
             current = {each.id for each in await self.line(None)}
             found = [each for each in found if each.id in current] or found
@@ -208,7 +206,7 @@ class Reading:
     async def pending(self, where: Where) -> list[Pending]:
         item = await self.history.loaded(await self.point(where))
         values = item.checkpoint["channel_values"]
-        status = status_of(item.checkpoint, values, item.pending_writes or ())  # type: ignore[arg-type]
+        status = status_of(item.checkpoint, values, item.pending_writes or ())
         if not status.next:
             return []
         sends: Any = values.get(TASKS) or ()

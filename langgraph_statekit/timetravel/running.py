@@ -55,10 +55,10 @@ class Running:
         self._config = config
         self._pure = frozenset(pure)
 
-    def _run_config(self, point: Point | None = None, **more: Any) -> RunnableConfig:
+    def _run_config(self, point: Point | None = None, more: Mapping[str, Any] | None = None) -> RunnableConfig:
         given = {key: value for key, value in self._config.get("configurable", {}).items() if key != "checkpoint_id"}
         address = {} if point is None else point.config["configurable"]
-        return {**self._config, "configurable": {**given, **address, **more}}
+        return {**self._config, "configurable": {**given, **address, **(more or {})}}
 
     async def root(self, where: Where, what: str) -> Point:
         """Return the checkpoint that is meant, of the graph itself.
@@ -69,8 +69,8 @@ class Running:
         point = await self._reading.point(where)
         if point.ns:
             raise Misuse(
-                f"LangGraph cannot {what} inside a subgraph: the subgraph would start from its beginning. {what} at the "
-                f"checkpoint that it was started from, {point.above!r}"
+                f"LangGraph cannot {what} inside a subgraph: the subgraph would start from its beginning; {what} at "
+                f"the checkpoint that it was started from, {point.above!r}"
             )
         return point
 
@@ -96,8 +96,8 @@ class Running:
         point = await self.root(where, "replay")
         stops = [stop_before] if isinstance(stop_before, str) else list(stop_before or ())
         self._require_nodes(stops)
-        more = {} if effects == "live" else {MODE_KEY: effects}
-        config = self._run_config(point, **more)
+        more: dict[str, Any] = {} if effects == "live" else {MODE_KEY: effects}
+        config = self._run_config(point, more)
         ran: list[str] = []
         for count in range(_MOST_STEPS):
             state = await self._reading.on_graph("get_state", config)
@@ -113,7 +113,7 @@ class Running:
                 self._refuse(state.next)
             ran += dict.fromkeys(state.next)
             await self._reading.on_graph("invoke", None, config, interrupt_after="*", durability="sync")
-            config = self._run_config(**more)
+            config = self._run_config(None, more)
         return Ran(point, "steps", tuple(ran))
 
     def _require_nodes(self, names: Collection[str]) -> None:
@@ -124,8 +124,8 @@ class Running:
     def _refuse(self, nodes: Collection[str]) -> None:
         if found := refused(self._graph("replay"), dict.fromkeys(nodes), self._pure):
             raise Misuse(
-                f"LangGraph would run {', '.join(map(repr, found))} again, and may repeat what that did: declare it with "
-                "@pure or pure=[...], wrap what it does in effects, stop before it with stop_before, or pass "
+                f"LangGraph would run {', '.join(map(repr, found))} again, and may repeat what that did: declare it "
+                "with @pure or pure=[...], wrap what it does in effects, stop before it with stop_before, or pass "
                 "effects='live' to really run it"
             )
 

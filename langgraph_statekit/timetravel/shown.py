@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from langgraph_statekit.readable import clipped, duration, size
-from langgraph_statekit.timetravel.findings import Finding, findings
+from langgraph_statekit.timetravel.findings import BAD, Finding, findings, losses, ranked
 from langgraph_statekit.timetravel.history import Page
 from langgraph_statekit.timetravel.lanes import Lane, lanes
 from langgraph_statekit.timetravel.moments import Moment, Point
@@ -34,15 +34,17 @@ class Shown:
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
-        """What stands out on the current branch, and in subgraphs and branches that tasks failed in."""
+        """What stands out on the branches; in subgraphs only the worst. The worst first."""
         by_id = {moment.point.id: moment for moment in self.page.moments}
         found: list[Finding] = []
         for lane in self.lanes:
-            told = findings([by_id[point.id] for point in lane.points])
+            told = findings([by_id[point.id] for point in lane.points], by_id.get(lane.parent or ""))
             if lane.name != "current":
-                told = [each for each in told if each.level == "bad"]
-            found += told if lane.name == "current" else [_inside(lane, each) for each in told]
-        return found
+                told = [_inside(lane, each) for each in told if each.level == BAD or not lane.depth]
+            found += told
+        for pair in self.page.earlier:
+            found += losses(pair)
+        return ranked(found)
 
     def labels_at(self, point: Point) -> list[str]:
         """Return the labels of a checkpoint."""
@@ -53,7 +55,7 @@ class Shown:
         """The newest checkpoint of the current branch on this page."""
         roots = [moment for moment in self.page.moments if moment.point.ns == ""]
         here = [moment for moment in roots if moment.point.id == self.page.head]
-        return (here or roots or [*self.page.moments, None])[0]
+        return next(iter(here or roots or self.page.moments), None)
 
     @property
     def summary(self) -> str:

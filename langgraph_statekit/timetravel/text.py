@@ -76,9 +76,21 @@ def headline(moment: Moment, most: int = 160) -> str:
         return "its parent is not stored"
     if not moment.changes:
         return "a copy of the checkpoint that it goes on from" if point.source == "fork" else "changed nothing"
-    rest = len(moment.changes) - 1
-    more = f" and {'more than ' * moment.more}{rest} more" if rest else ""
-    return change_line(moment.changes[0], most - 20) + more
+    return clipped("; ".join(_by_channel(moment.changes, most)) + "; ..." * moment.more, most)
+
+
+def _by_channel(changes: Sequence[Change], most: int) -> Iterator[str]:
+    """Yield what happened to each channel: the difference if there is one, else how many of each kind."""
+    channels: dict[str, list[Change]] = {}
+    for each in changes:
+        channels.setdefault(each.channel, []).append(each)
+    for channel, own in channels.items():
+        if len(own) == 1:
+            yield change_line(own[0], max(most // len(channels), 40))
+        else:
+            kinds = {sign: sum(1 for each in own if SIGNS[each.kind] == sign) for sign in SIGNS.values()}
+            counts = " ".join(f"{sign}{count}" for sign, count in kinds.items() if count)
+            yield f"{clipped(printable(channel), 60)} {counts}"
 
 
 def timeline_lines(shown: Shown) -> Iterator[str]:
@@ -89,8 +101,8 @@ def timeline_lines(shown: Shown) -> Iterator[str]:
         yield f"  {'!' if each.level != 'note' else 'i'} {printable(each.text)}"
     names = {point.id: lane.name for lane in shown.lanes for point in lane.points}
     rows = []
-    for moment in moments[:_ROWS]:
-        lane = names.get(moment.point.id, "")
+    for moment in [*moments[:_ROWS], *(each for pair in shown.page.earlier for each in reversed(pair))]:
+        lane = names.get(moment.point.id, "earlier")
         where = "" if lane == "current" else f"[{lane}] "
         labels = "".join(f"[{label}] " for label in shown.labels_at(moment.point))
         ran = ", ".join(moment.nodes) or moment.point.source
