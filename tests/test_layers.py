@@ -15,6 +15,7 @@ LAYERS = [
     {
         "extras",
         "thread_ids",
+        "readable",
         "checkpoint.options",
         "checkpoint.claims",
         "checkpoint.expiry",
@@ -48,7 +49,6 @@ LAYERS = [
     {"checkpoint.lifecycle"},
     {"checkpoint.saver"},
     {"checkpoint.progress_bar", "checkpoint.sides"},
-    {"readable"},
     {"checkpoint.copying", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
     {"topology", "migrating", "status"},

@@ -96,7 +96,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root; with --history all)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--history", action="store_true", help="list the checkpoints instead, newest first")
-    one.add_argument("-n", "--limit", type=_count, help="with --history, at most so many")
+    one.add_argument("--html", metavar="FILE", help="write the timeline of its newest checkpoints as a page of its own")
+    one.add_argument("-n", "--limit", type=_count, help="with --history or --html, at most so many")
 
     one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
     one.add_argument("thread", metavar="THREAD")
@@ -106,6 +107,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--all", action="store_true", help="compare also channels that tell LangGraph what to run")
+    one.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="write in colours")
 
     one = command("fork", fork, "copy a thread's history to a new thread of the same store")
     one.add_argument("thread", metavar="THREAD")

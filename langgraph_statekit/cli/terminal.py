@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 _LOGIN: Final = re.compile(r"(\w[\w+.-]*://)\S*@")
 _SECRET_OPTION: Final = re.compile(r"((?:password|secret_access_key|access_key_id)=)[^&\s]*", re.I)
+_COLORS: Final = {"+ ": 32, "- ": 31}
 _STEPS_S: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (60 * 2, 60, "m"))
 
 
@@ -64,6 +66,20 @@ def emit(document: Any, lines: Iterable[str], as_json: bool) -> None:
     else:
         for line in lines:
             print(line)
+
+
+def in_color(asked: str) -> bool:
+    """Say whether to write in colours: `always`, `never`, or `auto` where stdout is a terminal that has them."""
+    if asked != "auto":
+        return asked == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def colored(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, those that begin with a sign of a difference in its colour."""
+    for line in lines:
+        color = _COLORS.get(line[:2])
+        yield f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
 def progress(items: Sequence[T], what: str) -> Iterator[T]:

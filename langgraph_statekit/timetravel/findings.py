@@ -11,7 +11,7 @@ from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import clipped
 from langgraph_statekit.timetravel.decisions import CALL
 from langgraph_statekit.timetravel.glance import one_line
-from langgraph_statekit.timetravel.moments import Moment, Point
+from langgraph_statekit.timetravel.moments import Moment, Point, ran
 
 BAD: Final = "bad"
 WARN: Final = "warn"
@@ -60,8 +60,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 def _at(moment: Moment) -> str:
     step = f"step {moment.point.step}" if moment.point.step is not None else "a step"
-    by = clipped(", ".join(map(repr, moment.nodes)), 60)
-    return f"{step} (node {by})" if by else f"{step} ({moment.point.source})"
+    by = f"node {', '.join(map(repr, moment.nodes))}" if moment.nodes else ran(moment)
+    return f"{step} ({clipped(by, 60)})"
 
 
 def _pairs(moments: Sequence[Moment]) -> Iterator[tuple[Moment, Moment]]:
@@ -173,5 +173,4 @@ def _open(moments: Sequence[Moment]) -> Iterator[Finding]:
             yield Finding(BAD, f"a task raised {one_line(error, 200)} after {_at(moment)}", moment.point)
         if at == len(moments) - 1:
             for each in moment.status.interrupts:
-                value = each.get("value", each) if isinstance(each, dict) else each
-                yield Finding(NOTE, f"it waits for an answer to {one_line(value, 160)}", moment.point)
+                yield Finding(NOTE, f"it waits for an answer to {one_line(each, 160)}", moment.point)

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import duration, size
 from langgraph_statekit.timetravel.decisions import Decision
 from langgraph_statekit.timetravel.diff import Change
-from langgraph_statekit.timetravel.moments import Moment
+from langgraph_statekit.timetravel.moments import Moment, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.style import PAGE_STYLE, STYLE
 from langgraph_statekit.timetravel.svg import attr, place, timeline_svg
@@ -19,6 +20,7 @@ from langgraph_statekit.timetravel.text import SIGNS, clock, decision_line, head
 _STATE: Final = 6000
 _VALUE: Final = 1500
 _OPEN_FINDINGS: Final = 6
+_LINE: Final = 90
 _LEVELS: Final = {"bad": "✕", "warn": "!", "note": "i"}
 
 
@@ -88,7 +90,7 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
     point = moment.point
     kind = point.source if point.source in ("input", "update", "fork") else "loop"
     sign = {"input": "■", "update": "◆", "fork": "▲"}.get(kind, "●")
-    ran = ", ".join(moment.nodes) or point.source
+    node = ran(moment)
     badges = [f"<span class='sk-badge'><bdi>{attr(label, 40)}</bdi></span>" for label in shown.labels_at(point)]
     if lane != "current":
         badges.append(f"<span class='sk-badge sk-lane'><bdi>{attr(lane, 40)}</bdi></span>")
@@ -105,7 +107,7 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
         f"<details class='sk-row' id='{anchor}{place(point)}'{inset}><summary>"
         f"<span class='sk-sign sk-c-{kind}' aria-hidden='true'>{sign}</span>"
         f"<span class='sk-step'>{attr(step_name(point), 12)}</span>"
-        f"<span class='sk-node' title='{attr(ran, 400)}'><bdi>{attr(ran, 60)}</bdi></span>"
+        f"<span class='sk-node' title='{attr(node, 400)}'><bdi>{attr(node, 60)}</bdi></span>"
         f"<span class='sk-what'>{''.join(badges)} <bdi>{attr(headline(moment, 160), 200)}</bdi></span>"
         f"<span class='sk-num'>{attr(duration(moment.duration_s))}</span>"
         f"<span class='sk-num'>{attr(size(moment.size_bytes))}</span>"
@@ -155,12 +157,18 @@ def changes_table(changes: Iterable[Change], most: int = 500) -> str:
     rows = (
         f"<tr class='sk-k-{each.kind}'><td title='{each.kind}'>{attr(SIGNS[each.kind])}</td>"
         f"<td><bdi>{attr(each.path, 160)}</bdi></td>"
-        f"<td><bdi>{'' if each.kind == 'added' else attr(_pretty(each.before), most)}</bdi></td>"
-        f"<td><bdi>{'' if each.kind == 'removed' else attr(_pretty(each.after), most)}</bdi></td></tr>"
+        f"{_sides(each, most)}</tr>"
         for each in changes
     )
     place = "class='sk-wide' tabindex='0' role='region' aria-label='Changes'"
     return f"<div {place}><table>{head}{''.join(rows)}</table></div>"
+
+
+def _sides(each: Change, most: int) -> str:
+    if each.kind in ("added", "removed"):
+        side = each.after if each.kind == "added" else each.before
+        return f"<td colspan='2'><bdi>{attr(_pretty(side), most)}</bdi></td>"
+    return "".join(f"<td><bdi>{attr(_pretty(side), most)}</bdi></td>" for side in (each.before, each.after))
 
 
 def _state(moment: Moment) -> Iterator[str]:
@@ -182,7 +190,10 @@ def _state(moment: Moment) -> Iterator[str]:
 
 
 def _pretty(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    if isinstance(value, str):
+        return value
+    line = text(value)
+    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def diff_page(changes: Iterable[Change]) -> str:

@@ -118,6 +118,11 @@ def _time(id: str, ts: str | None) -> float | None:
     return at / 1e6 if at else None
 
 
+def ran(moment: Moment) -> str:
+    """Return the nodes that ran before a checkpoint, or what else made it."""
+    return ", ".join(moment.nodes) or {"loop": "start"}.get(moment.point.source, moment.point.source)
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """One checkpoint as a timeline shows it; small, whatever the state weighs.
@@ -128,7 +133,7 @@ class Moment:
         changes: The first differences from its parent; None if that is not stored.
         more: There are more differences.
         decisions: Of the messages that are new in it.
-        status: What LangGraph would do next, what tasks wait for and what they raised.
+        status: What LangGraph would do next; what tasks ask and what they raised, as short plain data.
         lengths: Of each channel that has a length, that; of each number the number itself.
         channels: Short plain data by channel.
         size_bytes: About how much the whole state takes as JSON.
@@ -171,12 +176,14 @@ def moment_of(item: CheckpointTuple, parent: CheckpointTuple | None) -> Moment:
         )
     )
     found += [*_sent(item, point), *_deltas(item, parent)]
-    fresh = list(_new_messages(state, before, names)) if known else []
+    nodes = list(dict.fromkeys(_ran(point, parent)))
+    # A subgraph begins with the messages of the graph around it, which are told there.
+    fresh = list(_new_messages(state, before, names)) if known and (nodes or not point.ns) else []
     ended = parent and point.source in ("loop", "input")
     started = point_of(parent).at_s if ended and parent else None
     return Moment(
         point=point,
-        nodes=list(dict.fromkeys(_ran(point, parent))),
+        nodes=nodes,
         changes=found[:MOST_CHANGES] if known else None,
         more=known and len(found) > MOST_CHANGES,
         decisions=list(islice(decisions(fresh), _MOST_DECISIONS)),
@@ -224,7 +231,7 @@ def _ran(point: Point, parent: CheckpointTuple | None) -> Iterator[str]:
 
 def _status(item: CheckpointTuple) -> Status:
     found = status_of(item.checkpoint, item.checkpoint["channel_values"], item.pending_writes or ())
-    told = [glance(plain(each), 500) for each in found.interrupts]
+    told = [glance(plain(getattr(each, "value", each)), 500) for each in found.interrupts]
     return Status(found.name, found.next, told, [glance(each, 1000) for each in found.errors])
 
 

@@ -50,7 +50,7 @@ STYLE: Final = (
     ".sk-step,.sk-num{font-variant-numeric:tabular-nums;text-align:right}.sk-num{color:var(--sk-muted);font-size:12px}"
     ".sk-node{font-weight:600}.sk-what{color:var(--sk-fg)}"
     ".sk-badge{display:inline-block;border:1px solid var(--sk-line);border-radius:9px;padding:0 7px;font-size:11px;"
-    "line-height:16px;color:var(--sk-muted);max-width:100%}"
+    "line-height:16px;color:var(--sk-muted);max-width:100%;margin-right:3px}"
     ".sk-head,.sk-b-input{border-color:var(--sk-input);color:var(--sk-input)}"
     ".sk-b-fork,.sk-lane{border-color:var(--sk-fork);color:var(--sk-fork)}"
     ".sk-b-bad{border-color:var(--sk-bad);color:var(--sk-bad)}"

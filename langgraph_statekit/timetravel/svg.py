@@ -9,7 +9,7 @@ from typing import Final
 
 from langgraph_statekit.readable import clipped, duration, harmless, size
 from langgraph_statekit.timetravel.lanes import Lane
-from langgraph_statekit.timetravel.moments import Moment, Point
+from langgraph_statekit.timetravel.moments import Moment, Point, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.text import clock, headline, step_name
 
@@ -86,9 +86,8 @@ def _lane(lane: Lane, at: int, x: dict[str, str], y: dict[str, int]) -> Iterator
 def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int], anchor: str) -> Iterator[str]:
     point = moment.point
     cx, cy = x[point.id], y[point.id]
-    ran = clipped(", ".join(moment.nodes), 60) or point.source
     labels = "".join(f" [{clipped(label, 40)}]" for label in shown.labels_at(point))
-    told = f"step {step_name(point)}{labels}, {ran}: {headline(moment, 120)} ({clock(point)})"
+    told = f"step {step_name(point)}{labels}, {clipped(ran(moment), 60)}: {headline(moment, 120)} ({clock(point)})"
     kind = point.source if point.source in COLORS else "loop"
     # An svg element has a place in percent and a content in pixels.
     inner = "".join([f"<title>{attr(told, 400)}</title>", *_shape(moment, kind, bool(labels))])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from langgraph_statekit.readable import clipped, duration, printable, size
-from langgraph_statekit.timetravel.decisions import ASKED, CALL, REASON, RESULT, Decision
+from langgraph_statekit.readable import clipped, duration, harmless, printable, size
+from langgraph_statekit.timetravel.decisions import ASKED, CALL, REASON, RESULT, SAID, Decision
 from langgraph_statekit.timetravel.diff import Change
 from langgraph_statekit.timetravel.glance import one_line
-from langgraph_statekit.timetravel.moments import Moment, Point
+from langgraph_statekit.timetravel.moments import Moment, Point, ran
 from langgraph_statekit.timetravel.shown import Shown
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
@@ -30,21 +30,21 @@ def clock(point: Point) -> str:
 
 def change_line(change: Change, most: int = 160) -> str:
     """Return a difference on one line of at most about so many characters."""
-    path = clipped(printable(change.path), 80)
+    path = clipped(harmless(change.path), 80)
     sign = SIGNS[change.kind]
     if change.kind == "added":
-        return f"{sign} {path} = {printable(one_line(change.after, most))}"
+        return f"{sign} {path} = {harmless(one_line(change.after, most))}"
     if change.kind == "removed":
-        return f"{sign} {path} (was {printable(one_line(change.before, most))})"
+        return f"{sign} {path} (was {harmless(one_line(change.before, most))})"
     half = max(most // 2, 20)
-    sides = (printable(one_line(value, half)) for value in (change.before, change.after))
+    sides = (harmless(one_line(value, half)) for value in (change.before, change.after))
     return f"{sign} {path}: {' → '.join(sides)}"
 
 
 def change_lines(changes: Iterable[Change], color: bool = False) -> Iterator[str]:
     """Yield a line for each difference, in colours if asked."""
     for each in changes:
-        told = change_line(each)
+        told = printable(change_line(each))
         yield f"\x1b[{_COLORS[told[0]]}m{told}\x1b[0m" if color else told
 
 
@@ -66,17 +66,24 @@ def headline(moment: Moment, most: int = 160) -> str:
     if moment.status.errors:
         return f"raised {one_line(moment.status.errors[0], most)}"
     if moment.status.interrupts:
-        first: Any = moment.status.interrupts[0]
-        return f"asks {one_line(first.get('value', first) if isinstance(first, dict) else first, most)}"
-    told = sorted(moment.decisions, key=lambda each: each.kind != CALL)
-    if told:
-        rest = f" and {len(told) - 1} more" if len(told) > 1 else ""
-        return decision_line(told[0], most - 20) + rest
+        return f"asks {one_line(moment.status.interrupts[0], most)}"
+    if moment.decisions:
+        return _decided(moment.decisions, most)
     if moment.changes is None:
         return "its parent is not stored"
     if not moment.changes:
         return "a copy of the checkpoint that it goes on from" if point.source == "fork" else "changed nothing"
     return clipped("; ".join(_by_channel(moment.changes, most)) + "; ..." * moment.more, most)
+
+
+def _decided(told: Sequence[Decision], most: int) -> str:
+    """Return the first call and why it was made, or the first thing that was said."""
+    calls = [each for each in told if each.kind == CALL]
+    reasons = [each for each in told if each.kind in (REASON, SAID)]
+    first = calls[0] if calls else told[0]
+    left = len(calls or told) - 1
+    line = decision_line(first, most // 2) + (f" and {left} more" if left else "")
+    return f"{line}, since: {one_line(reasons[0].text, most // 2)}" if calls and reasons else line
 
 
 def _by_channel(changes: Sequence[Change], most: int) -> Iterator[str]:
@@ -90,7 +97,7 @@ def _by_channel(changes: Sequence[Change], most: int) -> Iterator[str]:
         else:
             kinds = {sign: sum(1 for each in own if SIGNS[each.kind] == sign) for sign in SIGNS.values()}
             counts = " ".join(f"{sign}{count}" for sign, count in kinds.items() if count)
-            yield f"{clipped(printable(channel), 60)} {counts}"
+            yield f"{clipped(harmless(channel), 60)} {counts}"
 
 
 def timeline_lines(shown: Shown) -> Iterator[str]:
@@ -105,8 +112,12 @@ def timeline_lines(shown: Shown) -> Iterator[str]:
         lane = names.get(moment.point.id, "earlier")
         where = "" if lane == "current" else f"[{lane}] "
         labels = "".join(f"[{label}] " for label in shown.labels_at(moment.point))
-        ran = ", ".join(moment.nodes) or moment.point.source
-        cells = (step_name(moment.point), clipped(ran, 24), duration(moment.duration_s), size(moment.size_bytes))
+        cells = (
+            step_name(moment.point),
+            clipped(ran(moment), 24),
+            duration(moment.duration_s),
+            size(moment.size_bytes),
+        )
         rows.append((*cells, f"{where}{labels}{headline(moment, 100)}"))
     yield from _columns(("STEP", "NODE", "TOOK", "SIZE", "WHAT"), rows)
     left = len(moments) - _ROWS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from langgraph_statekit.readable import clipped, printable
 from langgraph_statekit.timetravel.html import timeline_html
+from langgraph_statekit.timetravel.moments import ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.svg import timeline_svg
 from langgraph_statekit.timetravel.text import headline, step_name, timeline_lines
@@ -40,7 +41,7 @@ def mermaid(shown: Shown) -> str:
         for point in lane.points:
             moment = moments[point.id]
             left, right = _MARKS.get(point.source, ("[", "]"))
-            title = f"{step_name(point)} {', '.join(moment.nodes) or point.source}"
+            title = f"{step_name(point)} {ran(moment)}"
             lines.append(
                 f"    {names[point.id]}{left}{_quoted(f'{clipped(title, 60)}: {headline(moment, 60)}')}{right}"
             )
