@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
+    from langgraph_statekit.timetravel.purity import pure
+    from langgraph_statekit.timetravel.travel import TimeTravel
     from langgraph_statekit.versions import migrates, state_version
 
 _HOMES = {
@@ -69,6 +71,8 @@ _HOMES = {
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
     "thread_id": "thread_ids",
+    "TimeTravel": "timetravel.travel",
+    "pure": "timetravel.purity",
     "migrates": "versions",
     "state_version": "versions",
     "CheckpointMissing": "errors",
@@ -110,6 +114,7 @@ __all__ = [
     "StatekitSaver",
     "StatekitSerializer",
     "ThreadId",
+    "TimeTravel",
     "TopologyDrift",
     "Unavailable",
     "acheck_compat",
@@ -122,6 +127,7 @@ __all__ = [
     "migrates",
     "open_saver",
     "parse_thread_id",
+    "pure",
     "state_version",
     "tenant_name",
     "thread_id",

@@ -99,9 +99,10 @@ def _lists(path: str, before: Sequence[Any], after: Sequence[Any], shown: Shown)
     first = next((at for at in range(most) if not same(before[at], after[at])), most)
     ends = next((at for at in range(most - first) if not same(before[-1 - at], after[-1 - at])), most - first)
     old, new = before[first : len(before) - ends], after[first : len(after) - ends]
-    ids = _ids(old), _ids(new)
+    ids = _ids(before), _ids(after)
     if ids[0] is not None and ids[1] is not None:
-        yield from _by_id(path, dict(zip(ids[0], old, strict=True)), dict(zip(ids[1], new, strict=True)), shown)
+        olds, news = ids[0][first : len(before) - ends], ids[1][first : len(after) - ends]
+        yield from _by_id(path, dict(zip(olds, old, strict=True)), dict(zip(news, new, strict=True)), shown)
         return
     for at in range(max(len(old), len(new))):
         step = f"{path}[{first + at}]"

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_statekit.checkpoint.order import id_at
+from langgraph_statekit.checkpoint.order import clock_us, id_at
 from langgraph_statekit.checkpoint.records import Query, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import PAGE, Side
@@ -21,6 +21,7 @@ from langgraph_statekit.timetravel.moments import Moment, Point, lengths_of, mad
 
 _ROWS: Final = 1000
 _PARENTS: Final = 8
+_VALUES: Final = 16
 _LEAST: Final = 3
 _LOST: Final = 2
 _MOST_LOSSES: Final = 3
@@ -99,23 +100,24 @@ class History:
     async def tuples(
         self, before: str | None = None, ns: str | None = None, portion: int = PAGE
     ) -> AsyncGenerator[CheckpointTuple]:
-        """Yield checkpoints of all namespaces, or of one, newest first; a foreign saver is asked for so many at once.
+        """Yield checkpoints of all namespaces, or of one, newest first.
 
-        Without a limit, the savers of LangGraph would read, or sort, the whole thread before they give the first one.
+        The savers of LangGraph would read, or sort, the whole thread before they give the first one, so they are asked
+        for a portion; they unpack one checkpoint after the other. Those of this package unpack a portion at once.
         """
         bound: Any = None if before is None else {"configurable": {"checkpoint_id": before}}
         if ns is None and hasattr(self.side.saver, "storage"):
             async for item in self._merged(bound):
                 yield item
             return
-        size = None if isinstance(self.side.saver, StatekitSaver) else portion
+        size = min(portion, _VALUES) if isinstance(self.side.saver, StatekitSaver) else portion
         while True:
             count = 0
             async with aclosing(self.side.list(self.config(ns), before=bound, limit=size)) as items:
                 async for item in items:
                     yield item
                     count += 1
-            if size is None or count < size:
+            if count < size:
                 return
             # Ids of two namespaces can be equal only by accident, and then one of them is passed over.
             bound = {"configurable": {"checkpoint_id": item.checkpoint["id"]}}
@@ -160,16 +162,16 @@ class History:
 
         Checkpoint ids sort by time, so any time can be looked up. It takes some thirty reads, however long the thread.
         """
-        roots = [moment for moment in moments if moment.point.ns == "" and moment.point.at_s is not None]
+        roots = [moment for moment in moments if moment.point.ns == "" and _made(moment.point)]
         if len(roots) < _LEAST:
             return []
         newer = _Look(roots[-1].point, roots[-1].lengths)
-        span = max((roots[0].point.at_s or 0) - (roots[-1].point.at_s or 0), 1e-3)
+        span = max(_made(roots[0].point) - _made(roots[-1].point), 1e-3)
         empty = {name for name, length in newer.lengths.items() if all(each.lengths.get(name) == 0 for each in roots)}
         found: list[tuple[Moment, Moment]] = []
         short = 0
         while empty and len(found) < _MOST_LOSSES and short < _SHORT:
-            older = await self._before((newer.point.at_s or 0) - span)
+            older = await self._before(_made(newer.point) - span)
             if older is None:
                 span, short = span / 2, short + 1
                 continue
@@ -198,18 +200,18 @@ class History:
 
     async def _narrowed(self, older: _Look, newer: _Look, name: str) -> tuple[Moment, Moment] | None:
         """Return the checkpoint at which a channel became empty, and the one that it goes on from."""
-        start = older.point.at_s or 0
+        start = _made(older.point)
         for _ in range(_MOST_STEPS):
             if newer.point.parent == older.point.id:
                 item = await self.loaded(newer.point)
                 parent = await self.loaded(older.point)
                 return moment_of(parent, None), moment_of(item, parent)
-            middle = (start + (newer.point.at_s or 0)) / 2
+            middle = (start + _made(newer.point)) / 2
             found = await self._before(middle)
             if found is None or found.point.id == older.point.id:
                 start = middle
             elif found.lengths.get(name, 0) >= _LOST:
-                older, start = found, found.point.at_s or middle
+                older, start = found, _made(found.point)
             else:
                 newer = found
         return None
@@ -239,6 +241,11 @@ class History:
             if len(rows) < _ROWS:
                 return found
             below = rows[-1].seq
+
+
+def _made(point: Point) -> float:
+    """Return the time in a checkpoint's id in seconds since 1970; 0 if there is none."""
+    return clock_us(point.id) / 1e6
 
 
 def line(points: Sequence[Point], id: str | None) -> list[Point]:

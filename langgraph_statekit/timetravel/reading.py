@@ -30,6 +30,7 @@ Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
 Where: TypeAlias = int | str | Snapshot | Point | Branch | Predicate | None
 _DELTAS: Final = "counters_since_delta_snapshot"
 _MISSING: Final = object()
+_MOST_WRITES: Final = 500
 
 
 class Reading:
@@ -74,9 +75,11 @@ class Reading:
         if isinstance(where, str):
             return await self._by_name(where)
         if callable(where):
+            latest = True
             async for item in self._ancestors():
-                if where(await self._values(item)):
+                if _holds(where, await self._values(item), latest):
                     return point_of(item)
+                latest = False
             raise CheckpointMissing(f"the predicate is true of no checkpoint of the current branch of {self._thread}")
         if where is not None:
             raise Misuse(f"a {type(where).__name__} names no checkpoint: pass a step, an id, a label or a predicate")
@@ -250,13 +253,13 @@ class Reading:
         if wanted is _MISSING:
             raise Misuse(f"{path!r} is not in step {points[0].step}; its channels are {', '.join(map(repr, values))}")
         at = 0
-        while True:
+        for left in reversed(range(_MOST_WRITES)):
             at = await self._writer(points, at, channel)
             item = await self.history.loaded(points[at])
             parent = await self.history.loaded(points[at + 1]) if at + 1 < len(points) else None
             before = await self._values(parent) if parent else {}
             was = _step_into(before.get(channel, _MISSING), path[len(channel) :])
-            if parent is None or not same(was, wanted):
+            if parent is None or not same(was, wanted) or not left:
                 break
             at += 1
         moment = moment_of(item, parent)
@@ -271,7 +274,10 @@ class Reading:
             return (await self.history.loaded(points[at])).checkpoint["channel_versions"].get(channel)
 
         wanted = await version(start)
-        low, high = start, len(points) - 1
+        low, high, step = start, start + 1, 1
+        while high < len(points) and await version(high) == wanted:
+            low, high, step = high, high + step, step * 2
+        high = min(high, len(points)) - 1
         while low < high:
             middle = (low + high + 1) // 2
             if await version(middle) == wanted:
@@ -300,13 +306,7 @@ class Reading:
         points = await self.line(None)
 
         async def holds(at: int) -> bool:
-            values = await self._values(await self.history.loaded(points[at]))
-            if at == 0:
-                return bool(predicate(values))
-            try:
-                return bool(predicate(values))
-            except (LookupError, AttributeError, TypeError):  # what it looks at is not there yet
-                return False
+            return _holds(predicate, await self._values(await self.history.loaded(points[at])), at == 0)
 
         if not points or not await holds(0):
             return None
@@ -318,6 +318,16 @@ class Reading:
             else:
                 high = middle - 1
         return await self.snapshot(points[low])
+
+
+def _holds(predicate: Predicate, values: Mapping[str, Any], latest: bool) -> bool:
+    """Say whether a predicate is true; False of an earlier state that lacks what it looks at."""
+    try:
+        return bool(predicate(values))
+    except (LookupError, AttributeError, TypeError):
+        if latest:
+            raise
+        return False
 
 
 def _told(writes: Sequence[tuple[str, Any]]) -> tuple[str, Any]:

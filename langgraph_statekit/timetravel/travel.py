@@ -199,6 +199,8 @@ class TimeTravel:
     def why(self, path: str, where: Where = None) -> Why:
         """Return which checkpoint and which nodes last gave a value what it is, and what these had been given.
 
+        Writes that left it as it was are passed over, 500 at most.
+
         Args:
             path: A channel, or a way into it: `"prices.A-17"`, `"orders[0].state"`, `"messages[ai-1].content"`.
             where: The checkpoint whose value it is.
