@@ -29,6 +29,7 @@ Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
 Where: TypeAlias = int | str | Snapshot | Point | Branch | Predicate | None
 _DELTAS: Final = "counters_since_delta_snapshot"
+_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _MISSING: Final = object()
 _MOST_WRITES: Final = 500
 
@@ -212,22 +213,30 @@ class Reading:
         status = status_of(item.checkpoint, values, item.pending_writes or ())
         if not status.next:
             return []
-        sends: Any = values.get(TASKS) or ()
-        paths = {task: path for task, path, _ in await self.side.rows(item.config)}
+        names = await self._names(item, status.next)
         written: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in item.pending_writes or ():
-            written.setdefault(task, []).append((channel, value))
-        found = []
-        for task, writes in written.items():
-            node = _node(paths.get(task, ""), sends)
-            if node is not None:
-                found.append(Pending(node, task, *_told(writes)))
-        left = list(status.next if not sends else [*status.next, *(each.node for each in sends[1:])])
+            if task != _NULL_TASK:
+                written.setdefault(task, []).append((channel, value))
+        found = [Pending(names.get(task, "?"), task, *_told(writes)) for task, writes in written.items()]
+        sends: Any = values.get(TASKS) or ()
+        left = [*status.next, *(each.node for each in sends[1:])]
         for each in found:
             if each.node in left:
                 left.remove(each.node)
         unknown = sum(1 for each in found if each.node == "?")
         return [*found, *(Pending(node, "", "to run", None) for node in left[unknown:])]
+
+    async def _names(self, item: CheckpointTuple, nodes: Sequence[str]) -> Mapping[str, str]:
+        """Return the nodes of tasks by task id, as far as they are known."""
+        if self.graph is not None and not item.config["configurable"].get("checkpoint_ns"):
+            state = await self.on_graph("get_state", item.config)
+            return {task.id: task.name for task in state.tasks}
+        tasks = {task for task, _, _ in item.pending_writes or ()} - {_NULL_TASK}
+        if len(set(nodes)) == 1:
+            return dict.fromkeys(tasks, nodes[0])
+        sends: Any = item.checkpoint["channel_values"].get(TASKS) or ()
+        return {task: _node(path, sends) for task, path, _ in await self.side.rows(item.config)}
 
     async def size(self, where: Where) -> Sizes:
         item = await self.history.loaded(await self.point(where))
@@ -338,14 +347,14 @@ def _told(writes: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
     return "done", [channel for channel, _ in writes if not is_control(channel)]
 
 
-def _node(path: str, sends: Sequence[Any]) -> str | None:
-    """Return the node of a task from its stored path; None for what LangGraph writes for no node."""
+def _node(path: str, sends: Sequence[Any]) -> str:
+    """Return the node of a task from its stored path."""
     parts = path.lstrip("~").split(", ")
     if parts[0] == "__pregel_pull" and len(parts) > 1:
         return ", ".join(parts[1:])
     if parts[0] == "__pregel_push" and len(parts) > 1 and parts[1].isdecimal() and int(parts[1]) < len(sends):
         return str(getattr(sends[int(parts[1])], "node", "?"))
-    return "?" if path else None
+    return "?"
 
 
 def _step_into(value: Any, path: str) -> Any:

@@ -61,7 +61,9 @@ def test_messages_are_found_by_their_id() -> None:
         ("messages[m100].content", "changed"),
         ("messages[ai]", "added"),
     ]
-    assert [(each.path, each.kind) for each in diff({"m": old[:3]}, {"m": [old[2], old[0], old[1]]})] == [("m", "moved")]
+    assert [(each.path, each.kind) for each in diff({"m": old[:3]}, {"m": [old[2], old[0], old[1]]})] == [
+        ("m", "moved")
+    ]
 
 
 def test_messages_without_ids_or_with_equal_ones_are_compared_by_place() -> None:
@@ -74,7 +76,11 @@ def test_secrets_are_neither_told_nor_compared() -> None:
     before = {"password": "one", "user": {"api_key": "k-1", "name": "ann", "token": None}}
     after = {"password": "two", "user": {"api_key": "k-2", "name": "bob", "token": "t"}, "secret": "s"}
     found = list(diff(before, after))
-    assert [(each.path, each.after) for each in found] == [("user.name", "bob"), ("user.token", "***"), ("secret", "***")]
+    assert [(each.path, each.after) for each in found] == [
+        ("user.name", "bob"),
+        ("user.token", "***"),
+        ("secret", "***"),
+    ]
 
 
 def test_equal_beginnings_and_ends_of_long_lists_are_not_converted() -> None:

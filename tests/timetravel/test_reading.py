@@ -87,7 +87,7 @@ async def test_any_saver_answers_every_question(any_saver: Any) -> None:
     assert "pages" in (await tt.why("prices")).read
     sizes = await tt.size()
     assert sizes["cuts"].size_bytes > sizes["round"].size_bytes > 0
-    assert list((await tt.timeline()).page.moments)[0].point.step == 18
+    assert (await tt.timeline()).page.moments[0].point.step == 18
     assert await tt.pending() == []
     for wrong in (99, "nothing", -99, lambda state: state["round"] > 99):
         with pytest.raises(CheckpointMissing):

@@ -1,0 +1,148 @@
+"""Replays change nothing that is stored, and run nothing that may do harm."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Send, interrupt
+
+from langgraph_statekit import Misuse, StatekitSaver, TimeTravel, pure
+from langgraph_statekit.checkpoint.run import run_sync
+from tests.timetravel.kit import START_OF_SHOP, monitor, named, talk
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+
+
+class Runs:
+    """Nodes that note that they ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def graph(self, saver: Any) -> Any:
+        @pure
+        def plan(state: Log) -> Log:
+            self.ran.append("plan")
+            return {"log": ["plan"]}
+
+        def pay(state: Log) -> Log:
+            self.ran.append("pay")
+            return {"log": ["pay"]}
+
+        graph: Any = StateGraph(Log)
+        graph.add_node("plan", plan)
+        graph.add_node("check", lambda state: self.ran.append("check"), metadata={"statekit_pure": True})
+        graph.add_node("pay", pay)
+        graph.add_edge(START, "plan").add_edge("plan", "check").add_edge("check", "pay")
+        return graph.compile(checkpointer=saver)
+
+
+def stored(saver: Any, thread: str) -> list[Any]:
+    return [(item.config, item.checkpoint, item.metadata, item.pending_writes) for item in saver.list(named(thread))]
+
+
+async def test_a_dry_replay_refuses_a_node_by_name_and_changes_nothing_stored(real: StatekitSaver) -> None:
+    runs = Runs()
+    graph = runs.graph(real)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    before = stored(real, "t")
+    tt = TimeTravel(graph, named("t"))
+    runs.ran.clear()
+    with pytest.raises(Misuse, match="would run 'pay' again"):
+        tt.replay(0)
+    assert runs.ran == ["plan", "check"]
+    replayed = tt.replay(0, stop_before="pay")
+    assert (replayed.ran.stopped, replayed.ran.nodes) == ("before 'pay'", ("plan", "check"))
+    assert replayed.at().values == {"log": ["plan"]}
+    assert [each.tip.step for each in replayed.branches()] == [3, 3]
+    assert (await tt.areplay(0, stop_before=["pay"])).ran.nodes == ("plan", "check")
+    assert "pay" not in runs.ran
+    trusting = TimeTravel(graph, named("t"), pure=["pay"])
+    assert trusting.replay(0).ran.stopped == "end"
+    whole = trusting.replay(0)
+    assert whole.compare(whole.branches()[1]).changes == ()
+    assert trusting.step().ran.nodes == ()
+    assert stored(real, "t") == before
+
+
+def test_a_live_replay_is_a_new_branch(real_sqlite: StatekitSaver) -> None:
+    runs = Runs()
+    graph = runs.graph(real_sqlite)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    tt = TimeTravel(graph, named("t"))
+    replayed = tt.replay(1, effects="live")
+    assert runs.ran == ["plan", "check", "pay", "check", "pay"]
+    assert replayed.ran.stopped == "end"
+    assert [each.name for each in tt.branches()] == ["current", "branch 1"]
+    assert tt.at().values == {"log": ["plan", "pay"]}
+    with pytest.raises(Misuse, match="'dry', 'replay', 'live'"):
+        tt.replay(effects="wet")  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match="stop_before names 'nothing'"):
+        tt.replay(stop_before="nothing")
+
+
+def test_steps_go_one_by_one(in_memory: Any) -> None:
+    runs = Runs()
+    graph = runs.graph(in_memory)
+    graph.invoke({"log": []}, named("t"), durability="sync", interrupt_before=["plan"])
+    tt = TimeTravel(graph, named("t"))
+    assert tt.step().ran.nodes == ("plan",)
+    assert tt.at().next == ["plan"]
+    assert tt.step("live").ran.nodes == ("plan",)
+    assert tt.at().next == ["check"]
+    assert runs.ran == ["plan", "plan"]
+
+
+def test_questions_are_asked_anew_and_stop_a_replay(real_sqlite: StatekitSaver) -> None:
+    graph = talk(real_sqlite)
+    tt = TimeTravel(graph, named("agent"), pure=["think", "act", "research", "ask"])
+    replayed = tt.replay(0)
+    assert replayed.ran.stopped == "waits"
+    assert replayed.ran.nodes[-2:] == ("research", "ask")
+    assert [(each.node, each.state) for each in replayed.pending()] == [("ask", "waits")]
+    with pytest.raises(Misuse, match=r"'research\.look', 'research\.note'"):
+        TimeTravel(graph, named("agent"), pure=["think", "act"]).replay(6)
+
+
+def test_tasks_of_a_fan_out_are_replayed_all(in_memory: Any) -> None:
+    graph: Any = StateGraph(Log)
+    graph.add_node("fan", pure(lambda state: {}))
+    graph.add_node("work", pure(lambda number: {"log": [number]}))
+    graph.add_node("ask", pure(lambda state: {"log": [interrupt("go on?")]}))
+    graph.add_edge(START, "fan").add_edge("work", "ask")
+    graph.add_conditional_edges("fan", lambda state: [Send("work", n) for n in range(5)], ["work"])
+    graph = graph.compile(checkpointer=in_memory)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    tt = TimeTravel(graph, named("t"))
+    assert [each.node for each in tt.pending(1)] == ["work"] * 5
+    replayed = tt.replay(1)
+    assert replayed.at().values == tt.at().values
+    assert replayed.ran.stopped == "waits"
+
+
+def test_a_replay_of_a_stored_thread_reads_it_through_the_overlay(in_memory: Any) -> None:
+    graph = monitor(in_memory)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    before = stored(in_memory, "shop")
+    tt = TimeTravel(graph, named("shop"), pure=["crawl", "cut"])
+    replayed = tt.replay(4)
+    assert replayed.at().values == tt.at().values
+    assert len(list(replayed._sync.side.saver.list(named("shop")))) == len(before) + 15
+    assert run_sync(replayed._sync.history.page(200)).head == replayed.at().id
+    assert stored(in_memory, "shop") == before
+    fork = replayed.fork(2, edit={"round": 8})
+    assert fork.values["round"] == 8
+    assert stored(in_memory, "shop") == before
+
+
+def test_a_lambda_that_takes_no_attribute_is_named_instead() -> None:
+    with pytest.raises(Misuse, match="pure="):
+        pure("text".upper)
+    with pytest.raises(Misuse, match="one string"):
+        TimeTravel(InMemorySaver(), thread_id="t", pure="node")

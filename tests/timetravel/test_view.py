@@ -1,0 +1,220 @@
+"""What is shown is safe, complete where it says so, and tells the cause of an incident first."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from langchain_core.messages import AIMessage
+
+from langgraph_statekit import StatekitSaver, TimeTravel
+from langgraph_statekit.timetravel.decisions import decisions
+from tests.timetravel.kit import EMOJI, HTML, LONG, RTL, START_OF_SHOP, hostile, monitor, named, put, talk
+
+PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "main"}
+TAGS = PAGE_TAGS | {
+    *("section", "h3", "h4", "h5", "p", "div", "span", "ul", "ol", "li", "a", "bdi", "details", "summary", "small"),
+    *("table", "tr", "th", "td", "dl", "dt", "dd", "pre", "code", "svg", "line", "text", "rect", "circle", "path"),
+}
+ATTRIBUTES = {
+    *("lang", "charset", "name", "content", "http-equiv", "class", "id", "style", "title", "href", "role", "tabindex"),
+    *("aria-label", "aria-hidden", "scope", "colspan", "dir", "direction", "unicode-bidi", "xmlns", "viewbox"),
+    *("width", "height", "x", "y", "x1", "x2", "y1", "y2", "r", "d", "fill", "stroke", "overflow"),
+    *("stroke-width", "stroke-dasharray", "font-family", "font-size"),
+}
+VOID = {"meta"}
+
+
+class Checked(HTMLParser):
+    """Reads a page, and notes what must not be there."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.open: list[str] = []
+        self.odd: list[str] = []
+        self.rows = 0
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in TAGS:
+            self.odd.append(f"<{tag}>")
+        for name, value in attrs:
+            if name not in ATTRIBUTES:
+                self.odd.append(f"{tag} {name}={value!r}")
+            if name == "href" and not re.fullmatch(r"#[\w-]+", value or ""):
+                self.odd.append(f"{tag} {name}={value!r}")
+            if name == "style" and not re.fullmatch(r"margin-left:[\d.]+em", value or ""):
+                self.odd.append(f"{tag} {name}={value!r}")
+        self.rows += tag == "details" and ("class", "sk-row") in attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.odd.append(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        if "&" in data or (self.lasttag != "style" and "<" in data):
+            self.odd.append(f"not escaped: {data[:40]!r}")
+        if any(not c.isprintable() and c not in "\n\t\u200d\u200c\ufe0f" for c in data):
+            self.odd.append(f"control: {data[:40]!r}")
+
+
+@pytest.fixture
+def broken(real_sqlite: StatekitSaver) -> TimeTravel:
+    hostile(real_sqlite)
+    return TimeTravel(real_sqlite, thread_id=HTML)
+
+
+def test_a_hostile_thread_breaks_no_page(broken: TimeTravel, tmp_path: Any) -> None:
+    for page in (broken._repr_html_(), broken.to_html(tmp_path / "page.html").read_text()):
+        found = Checked(page)
+        assert not found.odd
+        assert not found.open
+        assert found.rows == 25
+        assert len(page) < 500_000
+        assert "5,000,000 characters" in page
+        assert "<script" not in page
+    ElementTree.fromstring(broken.timeline().svg())
+    for where in (-1, 6, 7, 23):
+        assert not Checked(broken[where]._repr_html_()).odd
+    assert not Checked(broken.diff(0, 23)._repr_html_()).odd
+
+
+def test_a_hostile_thread_steers_no_terminal_and_no_diagram(broken: TimeTravel) -> None:
+    for text in (
+        repr(broken),
+        repr(broken[23]),
+        repr(broken.diff(0, 23)),
+        repr(broken.branches()),
+        repr(broken.size()),
+    ):
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert max(map(len, text.splitlines())) < 600
+    drawn = broken.to_mermaid()
+    assert drawn.startswith("flowchart LR\n")
+    for line in drawn.splitlines():
+        assert line.count('"') in (0, 2)
+        assert not set("<>&`") & set(re.sub(r'"[^"]*"', "", line).replace("-->", "").replace("-.->", ""))
+        assert not set("<>&`{}[]()") & set("".join(re.findall(r'"([^"]*)"', line)))
+
+
+def test_hostile_names_of_nodes_are_shown_and_cut(real_sqlite: StatekitSaver) -> None:
+    from langgraph.graph import START, StateGraph
+
+    graph: Any = StateGraph(dict)
+    before = START
+    for name in (HTML.replace(":", ""), LONG, EMOJI, RTL):
+        graph.add_node(name, lambda state: {**state, "n": len(state)})
+        graph.add_edge(before, name)
+        before = name
+    graph.compile(checkpointer=real_sqlite).invoke({"x": 1}, named("t"), durability="sync")
+    page = TimeTravel(real_sqlite, thread_id="t")._repr_html_()
+    assert not Checked(page).odd
+    assert LONG[:59] in page
+    assert f"title='{LONG}'" in page
+
+
+def test_the_incident_shows_its_cause_in_the_first_lines(real_sqlite: StatekitSaver) -> None:
+    monitor(real_sqlite).invoke(START_OF_SHOP, named("shop"), durability="sync")
+    shown = TimeTravel(real_sqlite, thread_id="shop").timeline()
+    first = repr(shown).splitlines()[1:5]
+    assert [line.strip(" !").partition(":")[0] for line in first] == [
+        "done became empty at step 5 (node 'crawl')",
+        "pages became empty at step 5 (node 'crawl')",
+        'cuts got {"sku"',
+        "prices.A-0 was changed 8 times since step 2 (node 'cut')",
+    ]
+    page = shown._repr_html_()
+    assert page.index("pages became empty at step 5") < page.index("<svg") < page.index("class='sk-row'")
+
+
+def test_a_healthy_run_has_nothing_that_stands_out(real_sqlite: StatekitSaver) -> None:
+    graph = monitor(real_sqlite, empty_from=99, rounds=7)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    shown = TimeTravel(graph, named("shop")).timeline()
+    assert not shown.findings
+    assert "What stands out" not in shown._repr_html_()
+
+
+def test_a_rollback_tells_its_reason_and_what_it_left(real_sqlite: StatekitSaver) -> None:
+    graph = monitor(real_sqlite)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    tt = TimeTravel(graph, named("shop"))
+    left = tt.at()
+    # As a watchdog writes it: a copy of the checkpoint with the parent of that one, and the reason.
+    target = real_sqlite.get_tuple(tt[4].config)
+    assert target is not None
+    record = {"op": "rollback", "reason": "NoProgress", "item": "A-0", "attempt": 2, "from": left.id, "to": tt[4].id}
+    metadata: Any = {**target.metadata, "source": "fork", "step": 5, **{f"statekit_{k}": v for k, v in record.items()}}
+    checkpoint: Any = {**target.checkpoint, "id": left.id[:-1] + ("0" if left.id[-1] == "f" else "f")}
+    real_sqlite.put(target.parent_config, checkpoint, metadata, {})  # type: ignore[arg-type]
+    current, branch = tt.branches()
+    assert (current.tip.rollback["reason"], branch.reason, branch.fork and branch.fork.step) == (
+        "NoProgress",
+        "NoProgress",
+        4,
+    )
+    told = "rolled back at step 5 (fork): NoProgress, item A-0, attempt 2"
+    assert told in repr(tt)
+    assert told in tt._repr_html_()
+    assert "branch 1: pages became empty at step 5" in repr(tt)
+    assert tt.at().moment.changes == []
+
+
+def test_decisions_are_told_with_their_reasons_and_without_secrets(real_sqlite: StatekitSaver) -> None:
+    shown = TimeTravel(talk(real_sqlite), named("agent")).timeline()
+    assert 'get_price(sku="A-1", api_key="***") called with the same arguments 3 times' in repr(shown)
+    assert '→ get_price(sku="A-1", api_key="***"), since: The price of A-0 is above the market.' in repr(shown)
+    assert "360 tokens" in shown.summary
+    assert "it waits for an answer to" in repr(shown)
+    for text in (repr(shown), shown._repr_html_(), shown.mermaid()):
+        assert "hunter2" not in text
+        assert "k-123" not in text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AIMessage("", additional_kwargs={"reasoning_content": "why"}),
+        AIMessage([{"type": "thinking", "thinking": "why", "signature": "x"}]),
+        AIMessage([{"type": "reasoning", "reasoning": "why"}]),
+        AIMessage([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]}]),
+    ],
+)
+def test_reasoning_of_every_provider_is_found(message: AIMessage) -> None:
+    assert [(each.kind, each.text) for each in decisions([message])] == [("reason", "why")]
+
+
+def test_a_restart_from_the_beginning_stands_out(in_memory: Any) -> None:
+    graph = monitor(in_memory)
+    for _ in graph.stream(START_OF_SHOP, named("shop"), durability="sync", interrupt_after=["crawl"]):
+        pass
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync", interrupt_after=["crawl"])
+    (found,) = (each for each in TimeTravel(graph, named("shop")).timeline().findings if "anew" in each.text)
+    assert "while 'cut' was still to run" in found.text
+
+
+def test_steps_that_change_nothing_stand_out(in_memory: Any) -> None:
+    state = {"n": 1, "pages": []}
+    put(in_memory, "t", [state] * 12)
+    assert [each.text for each in TimeTravel(in_memory, thread_id="t").timeline().findings] == [
+        "11 steps in a row changed nothing, from step 0 (start)"
+    ]
+
+
+def test_every_dot_has_a_name_and_leads_to_its_row(real_sqlite: StatekitSaver) -> None:
+    page = TimeTravel(talk(real_sqlite), named("agent"))._repr_html_()
+    rows = set(re.findall(r"<details class='sk-row' id='([^']+)'", page))
+    dots = re.findall(r'<a href="#([^"]+)" aria-label="([^"]+)"><svg', page)
+    assert len(rows) == len(dots) == 13
+    assert {target for target, _ in dots} == rows
+    assert all(label.startswith("step ") for _, label in dots)
