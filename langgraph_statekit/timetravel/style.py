@@ -71,6 +71,13 @@ STYLE: Final = (
     "overflow:auto}"
     ".sk-tt code{background:transparent;color:inherit;font:12.5px ui-monospace,monospace;white-space:pre-wrap}"
     ".sk-chan>summary{cursor:pointer;font-weight:600}.sk-chan small{font-weight:400;color:var(--sk-muted)}"
+    ".sk-widget .sk-sides{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26em),1fr));gap:10px;"
+    "margin:8px 0}.sk-widget .sk-side{min-width:0}.sk-widget .sk-side>.sk-tt{height:100%}"
+    ".sk-move{display:flex;flex-wrap:wrap;gap:4px 14px;align-items:center}.sk-move .sk-slider{flex:1 1 16em}"
+    ".sk-at{font-weight:600}.sk-move select{max-width:16em}"
+    ".sk-widget textarea,.sk-widget input[type=text],.sk-widget select,.sk-widget button{font:inherit;color:inherit;"
+    "background:var(--sk-bg);border:1px solid var(--sk-line);border-radius:4px;padding:3px 8px}"
+    ".sk-widget textarea{display:block;width:100%;margin:6px 0}.sk-widget button{cursor:pointer;margin-left:8px}"
     "@media(max-width:560px){.sk-row>summary{grid-template-columns:1.2em 2.6em minmax(0,1fr) 5em}"
     ".sk-what{grid-column:1/-1}.sk-num:last-child{display:none}}"
 )

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import AnySaver, Side
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.extras import load
 from langgraph_statekit.timetravel.html import page
 from langgraph_statekit.timetravel.moments import Point
 from langgraph_statekit.timetravel.reading import Graph, Predicate, Reading, Where
@@ -352,6 +353,16 @@ class TimeTravel:
     async def ato_html(self, path: str | Path, *, limit: int = LIMIT) -> Path:
         """Async version of `to_html`."""
         return _written(await self.atimeline(limit=limit), path)
+
+    def widget(self, *, limit: int = LIMIT) -> Any:
+        """Return a widget with a slider over the newest checkpoints, two side by side, and a form that forks.
+
+        It needs the extra `notebook` and a running kernel; elsewhere, as in an exported notebook, the timeline is shown.
+
+        Raises:
+            ModuleNotFoundError: The extra is not installed.
+        """
+        return load("timetravel.widget", "TimeWidget")(self, limit)
 
     def to_mermaid(self, *, limit: int = LIMIT) -> str:
         """Return the timeline as a Mermaid flowchart."""
