@@ -14,7 +14,7 @@ from langgraph_statekit.timetravel.diff import Change
 from langgraph_statekit.timetravel.moments import Moment, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.style import PAGE_STYLE, STYLE
-from langgraph_statekit.timetravel.svg import attr, place, timeline_svg
+from langgraph_statekit.timetravel.svg import attr, dot_links, place, timeline_svg
 from langgraph_statekit.timetravel.text import SIGNS, clock, decision_line, headline, step_name
 
 _STATE: Final = 6000
@@ -45,11 +45,7 @@ def timeline_html(shown: Shown) -> str:
     rows = (_row(moment, shown, anchor, names[moment.point.id], depths[moment.point.id]) for moment in moments)
     older = "<p class='sk-sum'>Older checkpoints are not on this page.</p>" if shown.page.older else ""
     earlier = "".join(_row(each, shown, anchor, "earlier", 0) for pair in shown.page.earlier for each in reversed(pair))
-    picture = (
-        f"<div class='sk-pic' tabindex='0' role='region' aria-label='Timeline'>{timeline_svg(shown, anchor)}</div>"
-        if moments
-        else ""
-    )
+    picture = f"<div class='sk-pic'><div>{timeline_svg(shown)}{dot_links(shown, anchor)}</div></div>" if moments else ""
     return (
         f"<section class='sk-tt' aria-label='Time travel'><style>{STYLE}</style>{title}"
         f"{_findings(shown, anchor)}{picture}{_legend() if moments else ''}"

@@ -24,6 +24,8 @@ MOST_CHANGES: Final = 12
 _MOST_DECISIONS: Final = 20
 FORK_OF: Final = "statekit_to"
 """The metadata key of a fork: the id of the checkpoint that it goes on from. Its parent is that one's own parent."""
+FORK_FROM: Final = "statekit_from"
+"""The same of the latest checkpoint before the fork."""
 REASON: Final = "statekit_reason"
 _DELTAS: Final = "counters_since_delta_snapshot"
 _KNOWN: Final = frozenset({"source", "step", "parents", "writes", "thread_id", _DELTAS})

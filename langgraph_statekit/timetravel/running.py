@@ -13,7 +13,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import InvalidUpdateError
 
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.timetravel.moments import FORK_OF, Point, point_of
+from langgraph_statekit.timetravel.moments import FORK_FROM, FORK_OF, Point, point_of
 from langgraph_statekit.timetravel.overlay import Overlay
 from langgraph_statekit.timetravel.purity import refused
 from langgraph_statekit.timetravel.reading import Graph, Reading, Where
@@ -134,6 +134,8 @@ class Running:
     ) -> Snapshot:
         """Make a checkpoint the newest one, with an edit if given."""
         point = await self.root(where, "fork")
+        if metadata:
+            metadata = {**metadata, FORK_FROM: (await self._reading.point(None)).id}
         if edit is None and as_node is None:
             return await self._reading.snapshot(await self._copy(point, metadata))
         config = self._run_config(point)

@@ -34,13 +34,8 @@ def attr(text: str, most: int = 300) -> str:
     return escape(harmless(clipped(text, most)), quote=True)
 
 
-def timeline_svg(shown: Shown, anchor: str = "") -> str:
-    """Return an SVG image.
-
-    Args:
-        shown: The timeline.
-        anchor: What the ids of the checkpoints' places on the page begin with; empty: dots are no links.
-    """
+def timeline_svg(shown: Shown) -> str:
+    """Return an SVG image."""
     moments = [*reversed(shown.page.moments)]
     if not moments:
         return ""
@@ -57,10 +52,10 @@ def timeline_svg(shown: Shown, anchor: str = "") -> str:
     ]
     for at, lane in enumerate(lanes):
         parts += _lane(lane, at, x, y)
-    parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y, anchor))
+    parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y))
     if left:
-        told = f"and {left} more lane{'s' * (left > 1)}, listed below"
-        parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{told}</text>')
+        more = f"and {left} more lane{'s' * (left > 1)}, listed below"
+        parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{more}</text>')
     times = [moment.duration_s or 0.0 for moment in moments]
     parts += _bars("time", times, tall, [duration(value) for value in times])
     sizes = [float(moment.size_bytes) for moment in moments]
@@ -83,18 +78,38 @@ def _lane(lane: Lane, at: int, x: dict[str, str], y: dict[str, int]) -> Iterator
     )
 
 
-def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int], anchor: str) -> Iterator[str]:
+def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
     point = moment.point
-    cx, cy = x[point.id], y[point.id]
-    labels = "".join(f" [{clipped(label, 40)}]" for label in shown.labels_at(point))
-    told = f"step {step_name(point)}{labels}, {clipped(ran(moment), 60)}: {headline(moment, 120)} ({clock(point)})"
     kind = point.source if point.source in COLORS else "loop"
     # An svg element has a place in percent and a content in pixels.
-    inner = "".join([f"<title>{attr(told, 400)}</title>", *_shape(moment, kind, bool(labels))])
-    mark = f'<svg x="{cx}" y="{cy}" width="1" height="1" overflow="visible">{inner}</svg>'
-    if anchor:
-        mark = f'<a href="#{anchor}{place(point)}" aria-label="{attr(told, 400)}">{mark}</a>'
-    yield mark
+    inner = "".join([f"<title>{told(moment, shown)}</title>", *_shape(moment, kind, bool(shown.labels_at(point)))])
+    yield f'<svg x="{x[point.id]}" y="{y[point.id]}" width="1" height="1" overflow="visible">{inner}</svg>'
+
+
+def told(moment: Moment, shown: Shown) -> str:
+    """Return what is told of a dot, for an attribute."""
+    point = moment.point
+    labels = "".join(f" [{clipped(label, 40)}]" for label in shown.labels_at(point))
+    by = clipped(ran(moment), 60)
+    return attr(f"step {step_name(point)}{labels}, {by}: {headline(moment, 120)} ({clock(point)})", 400)
+
+
+def dot_links(shown: Shown, anchor: str) -> str:
+    """Return links in HTML that lie over the dots; JupyterLab cannot show an SVG that has links itself.
+
+    Args:
+        shown: The timeline.
+        anchor: What the ids of the checkpoints' places on the page begin with.
+    """
+    moments = [*reversed(shown.page.moments)]
+    tops = {point.id: at * LANE + _DOT for at, lane in enumerate(shown.lanes[:_MOST_LANES]) for point in lane.points}
+    links = (
+        f"<a class='sk-hot' href='#{anchor}{place(moment.point)}' title='{(text := told(moment, shown))}' "
+        f"aria-label='{text}' style='left:{(at + 0.5) * 100 / len(moments):.2f}%;top:{tops[moment.point.id]}px'></a>"
+        for at, moment in enumerate(moments)
+        if moment.point.id in tops
+    )
+    return "".join(links)
 
 
 def _shape(moment: Moment, kind: str, labelled: bool) -> Iterator[str]:
@@ -120,11 +135,11 @@ def _shape(moment: Moment, kind: str, labelled: bool) -> Iterator[str]:
         yield '<path class="sk-svg-bar" fill="#57606a" d="M-3-14h6v6l-3-2-3 2Z"/>'
 
 
-def _bars(name: str, values: Sequence[float], top: int, told: Sequence[str]) -> Iterator[str]:
+def _bars(name: str, values: Sequence[float], top: int, texts: Sequence[str]) -> Iterator[str]:
     most = max(values)
     yield (
         f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{top + 12}">{name}, at most '
-        f"{told[values.index(most)] if most else 'unknown'}</text>"
+        f"{texts[values.index(most)] if most else 'unknown'}</text>"
     )
     if not most:
         return
@@ -135,7 +150,7 @@ def _bars(name: str, values: Sequence[float], top: int, told: Sequence[str]) -> 
         if tall:
             yield (
                 f'<rect class="sk-svg-bar" fill="{_FG}" x="{(at + 0.15) * wide:.2f}%" y="{top + _BARS - 4 - tall:.1f}" '
-                f'width="{wide * 0.7:.2f}%" height="{tall:.1f}"><title>{name} {attr(told[at])}</title></rect>'
+                f'width="{wide * 0.7:.2f}%" height="{tall:.1f}"><title>{name} {attr(texts[at])}</title></rect>'
             )
 
 

@@ -357,7 +357,7 @@ class TimeTravel:
     def widget(self, *, limit: int = LIMIT) -> Any:
         """Return a widget with a slider over the newest checkpoints, two side by side, and a form that forks.
 
-        It needs the extra `notebook` and a running kernel; elsewhere, as in an exported notebook, the timeline is shown.
+        It needs the extra `notebook` and a running kernel; elsewhere, as in an exported page, the timeline shows.
 
         Raises:
             ModuleNotFoundError: The extra is not installed.

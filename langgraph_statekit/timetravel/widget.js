@@ -10,9 +10,11 @@ function element(tag, attributes, ...children) {
 }
 
 function render({ model, el }) {
-  const slider = element("input", { type: "range", min: "0", "aria-label": "Checkpoint", class: "sk-slider" });
+  // JupyterLab would take the arrow keys for its own.
+  const keys = { "data-lm-suppress-shortcuts": "true" };
+  const slider = element("input", { type: "range", min: "0", "aria-label": "Checkpoint", class: "sk-slider", ...keys });
   const title = element("output", { class: "sk-at", "aria-live": "polite" });
-  const other = element("select", { "aria-label": "Compare with" });
+  const other = element("select", { "aria-label": "Compare with", ...keys });
   const left = element("div", { class: "sk-side" });
   const right = element("div", { class: "sk-side" });
   const edit = element("textarea", { rows: "3", "aria-label": "Edit of the state, as JSON", placeholder: '{"channel": "value"}' });

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
 SHOTS = "STATEKIT_TEST_SCREENSHOTS"
 """The variable that names a folder in which screenshots are kept."""
 

@@ -29,14 +29,19 @@ BOXES = """() => {
       if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1) out.push("overlap in a row");
     }
   }
-  const texts = [...document.querySelectorAll(".sk-pic > svg > text")].map((e) => e.getBoundingClientRect());
-  const dots = [...document.querySelectorAll(".sk-pic > svg > a > svg")].map((e) => e.getBoundingClientRect());
+  const texts = [...document.querySelectorAll(".sk-pic > div > svg > text")].map((e) => e.getBoundingClientRect());
+  const dots = [...document.querySelectorAll(".sk-pic > div > svg > svg")].map((e) => e.getBoundingClientRect());
   const wide = document.querySelector(".sk-pic").getBoundingClientRect();
   for (const a of texts) if (a.right > wide.right + 1) out.push("a text of the picture is cut");
   for (const a of texts) for (const b of [...texts, ...dots]) {
     if (a !== b && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2)
       out.push("overlap in the picture");
   }
+  const links = [...document.querySelectorAll(".sk-hot")].map((e) => e.getBoundingClientRect());
+  dots.forEach((dot, i) => {
+    const [x, y] = [links[i].left + links[i].width / 2, links[i].top + links[i].height / 2];
+    if (Math.abs(x - (dot.left + dot.right) / 2) > 2 || Math.abs(y - (dot.top + dot.bottom) / 2) > 6) out.push("a link is beside its dot");
+  });
   return out;
 }"""
 
@@ -82,7 +87,7 @@ def test_the_export_is_whole_without_scripts(
             shot(page, name)
             assert page.evaluate(BOXES) == [], name
             rows = page.locator("details.sk-row")
-            assert rows.count() == page.locator(".sk-pic > svg > a").count() > 10
+            assert rows.count() == page.locator(".sk-pic a.sk-hot").count() > 10
             first = rows.first
             assert not first.locator(".sk-body").is_visible()
             first.locator("> summary").focus()

@@ -103,6 +103,7 @@ async def test_steps_branches_and_forks_on_any_saver(any_saver: Any) -> None:
     assert (edited.values["round"], edited.next) == (8, ["crawl"])
     assert (await tt.at()).id == edited.id
     current, left = await tt.branches()
+    assert left.reason == "the crawl was empty"
     assert (current.tip.id, left.tip.step, left.fork.step, left.steps) == (edited.id, 18, 4, 14)
     compared = await tt.compare(left)
     assert compared.ancestor.step == 4

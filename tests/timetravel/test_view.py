@@ -47,7 +47,7 @@ class Checked(HTMLParser):
                 self.odd.append(f"{tag} {name}={value!r}")
             if name == "href" and not re.fullmatch(r"#[\w-]+", value or ""):
                 self.odd.append(f"{tag} {name}={value!r}")
-            if name == "style" and not re.fullmatch(r"margin-left:[\d.]+em", value or ""):
+            if name == "style" and not re.fullmatch(r"margin-left:[\d.]+em|left:[\d.]+%;top:\d+px", value or ""):
                 self.odd.append(f"{tag} {name}={value!r}")
         self.rows += tag == "details" and ("class", "sk-row") in attrs
         if tag not in VOID:
@@ -214,7 +214,7 @@ def test_steps_that_change_nothing_stand_out(in_memory: Any) -> None:
 def test_every_dot_has_a_name_and_leads_to_its_row(real_sqlite: StatekitSaver) -> None:
     page = TimeTravel(talk(real_sqlite), named("agent"))._repr_html_()
     rows = set(re.findall(r"<details class='sk-row' id='([^']+)'", page))
-    dots = re.findall(r'<a href="#([^"]+)" aria-label="([^"]+)"><svg', page)
+    dots = re.findall(r"<a class='sk-hot' href='#([^']+)' title='[^']+' aria-label='([^']+)'", page)
     assert len(rows) == len(dots) == 13
     assert {target for target, _ in dots} == rows
     assert all(label.startswith("step ") for _, label in dots)
