@@ -11,7 +11,7 @@ from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import duration, size
 from langgraph_statekit.timetravel.decisions import Decision
 from langgraph_statekit.timetravel.diff import Change
-from langgraph_statekit.timetravel.moments import Moment, ran
+from langgraph_statekit.timetravel.moments import FORK_OF, Moment, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.style import PAGE_STYLE, STYLE
 from langgraph_statekit.timetravel.svg import attr, dot_links, place, timeline_svg
@@ -114,11 +114,12 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
 def _body(moment: Moment) -> Iterator[str]:
     point = moment.point
     facts = {"checkpoint": point.id, "made": clock(point), "namespace": point.ns, "source": point.source}
+    facts["goes on from"] = str(point.metadata.get(FORK_OF, ""))
     facts["next"] = ", ".join(moment.status.next)
     if moment.tokens:
         facts["tokens"] = f"{moment.tokens:,}"
     facts |= {f"rollback {key}": str(value) for key, value in point.rollback.items()}
-    facts |= {key: str(value) for key, value in point.metadata.items() if not point.rollback or "statekit" not in key}
+    facts |= {key: str(value) for key, value in point.metadata.items() if not key.startswith("statekit_")}
     yield _facts({key: value for key, value in facts.items() if value})
     for error in moment.status.errors:
         yield f"<p class='sk-bad'>A task raised <code>{attr(str(error), 1000)}</code></p>"

@@ -44,7 +44,8 @@ class Reading:
     """
 
     def __init__(self, side: Side, thread_id: str, graph: Graph | None) -> None:
-        self.history = History(side, thread_id)
+        # States of older versions are shown as they were stored, and not migrated, which may be impossible.
+        self.history = History(side.as_stored(), thread_id)
         self.side = side
         self.graph = graph
 
@@ -99,7 +100,7 @@ class Reading:
     async def _by_step(self, step: int) -> Point:
         if step < 0:
             return await self._back(-1 - step)
-        async with aclosing(self.side.list(self.history.config(""), filter={"step": step})) as items:
+        async with aclosing(self.history.side.list(self.history.config(""), filter={"step": step})) as items:
             found = [point_of(item) async for item in items]
         if len(found) > 1:
             current = {each.id for each in await self.line(None)}
@@ -129,7 +130,7 @@ class Reading:
         labels = await self.history.labels()
         id = labels.get(name, name)
         config: RunnableConfig = self.history.config(id=id)
-        async with aclosing(self.side.list(config, limit=1)) as items:
+        async with aclosing(self.history.side.list(config, limit=1)) as items:
             async for item in items:
                 return point_of(item)
         found = [each for each in await self.history.points() if each.id.startswith(name)] if name else []
@@ -154,7 +155,7 @@ class Reading:
         if self.graph is not None and not item.config["configurable"].get("checkpoint_ns"):
             found = (await self.on_graph("get_state", item.config)).values
             return {**state, **{name: found[name] for name in missing if name in found}}
-        stored = await self.side.call("get_delta_channel_history", config=item.config, channels=missing)
+        stored = await self.history.side.call("get_delta_channel_history", config=item.config, channels=missing)
         for name, parts in stored.items():
             writes = [value for _, _, value in parts["writes"]]
             state[name] = {"$delta": {"seed": parts.get("seed"), "writes": writes}}

@@ -90,7 +90,7 @@ class Branches(tuple[Branch, ...]):
         lines = []
         for each in self:
             left = f", left at step {step_name(each.fork)}" if each.fork else ""
-            why = f", for {clipped(each.reason, 80)}" if each.reason else ""
+            why = f": {clipped(each.reason, 80)}" if each.reason else ""
             lines.append(
                 f"{each.name}: {each.steps} checkpoints up to step {step_name(each.tip)} ({each.tip.id}){left}{why}"
             )

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import InvalidUpdateError
 
-from langgraph_statekit.errors import Misuse
+from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.timetravel.moments import FORK_FROM, FORK_OF, Point, point_of
 from langgraph_statekit.timetravel.overlay import Overlay
 from langgraph_statekit.timetravel.purity import refused
@@ -156,7 +156,9 @@ class Running:
         Its parent is that of the original, since a delta channel is rebuilt from what was written to ancestors, and
         what was written to the original came after it. What a `Command` wrote to it belongs to it and goes along.
         """
-        item = await self._reading.history.loaded(point)
+        item = await self._reading.side.call("get_tuple", point.config)
+        if item is None:
+            raise CheckpointMissing(f"checkpoint {point.id!r} of thread {point.thread_id!r} was removed meanwhile")
         step = (point.step if point.step is not None else -1) + 1
         checkpoint: Any = {**item.checkpoint, "id": str(uuid6(clock_seq=step)), "ts": datetime.now(UTC).isoformat()}
         kept = {key: value for key, value in item.metadata.items() if not key.startswith("statekit_")}

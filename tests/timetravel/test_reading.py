@@ -17,7 +17,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
-from langgraph_statekit import CheckpointMissing, Misuse, TimeTravel
+from langgraph_statekit import CheckpointMissing, Misuse, TimeTravel, migrates, state_version
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, put, talk
 
@@ -213,6 +213,33 @@ def test_delta_channels_are_rebuilt_and_forked(real_sqlite: StatekitSaver) -> No
     fork = tt.fork(2)
     assert [each.id for each in fork.values["messages"]] == ["in", "a", "b"]
     assert [each.id for each in graph.invoke(None, named("t"))["messages"]] == ["in", "a", "b", "c", "d"]
+
+
+def test_states_of_older_versions_are_shown_as_they_were_stored(real_sqlite: StatekitSaver) -> None:
+    class Old(TypedDict, total=False):
+        total: float
+
+    def move(state: dict[str, Any]) -> dict[str, Any]:
+        return {"cents": round(state["total"] * 100)}
+
+    @state_version(2, migrates(from_=1)(move))
+    class New(TypedDict, total=False):
+        cents: int
+
+    def build(schema: Any, saver: StatekitSaver) -> Any:
+        graph = StateGraph(schema)
+        graph.add_node("a", lambda state: {name: value + 1 for name, value in state.items()})
+        graph.add_node("b", lambda state: {name: value + 1 for name, value in state.items()})
+        return graph.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver, interrupt_before=["b"])
+
+    build(Old, real_sqlite).invoke({"total": 1.0}, named("t"), durability="sync")
+    graph = build(New, real_sqlite.with_state(New))
+    assert graph.invoke(None, named("t"), durability="sync") == {"cents": 201}
+    tt = TimeTravel(graph, named("t"))
+    assert [each.values for each in tt] == [{"cents": 201}, {"total": 2.0}, {"total": 1.0}, {}]
+    assert "total" in tt._repr_html_()
+    assert tt.fork(1).values == {"cents": 200}
+    assert graph.invoke(None, named("t"), durability="sync") == {"cents": 201}
 
 
 def test_tasks_are_told_by_node_and_state(real_sqlite: StatekitSaver) -> None:
