@@ -36,50 +36,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; 1 if one of our own savers failed."""
     given = _arguments(arguments)
     savers, left_out = _savers(given.peers, given.stores)
-    stores, runs, started = Stores(), [], datetime.now(UTC)
-    clock, load_before = monotonic(), load()
+    stores, runs, started, load_before = Stores(), [], datetime.now(UTC), load()
+    clock, asked = monotonic(), []
+    every = RESULTS / f"{started:%Y%m%dT%H%M%S}.json"
+    latest = RESULTS / "latest.json"
+    before = _read(latest)
+    peers = {saver.name: versions_of(saver, python) for saver, python in savers if saver.needs}
+    RESULTS.mkdir(exist_ok=True)
     try:
         for name in given.names or WORKLOADS:
             for run in _ask(name, savers, stores, quick=given.quick, repeats=given.repeats):
                 runs.append(run)
                 _tell(run)
+            asked.append(name)
+            results = {
+                "started": started.isoformat(timespec="seconds"),
+                "took_s": round(monotonic() - clock),
+                "commit": commit(ROOT),
+                "quick": given.quick,
+                "machine": machine(),
+                "load": {"before": load_before, "after": load()},
+                "versions": versions(),
+                "servers": stores.settings,
+                "peers": peers,
+                "left out": left_out,
+                "sizes": {name: _size(name, quick=given.quick) for name in asked},
+                "summary": summary(runs),
+            }
+            # After each question, so that a run which is broken off has kept what it asked.
+            _write(every, {**results, "runs": [asdict(run) for run in runs]})
+            if given.keep:
+                _write(latest, _kept(before, results))
     finally:
         stores.close()
-    results = {
-        "started": started.isoformat(timespec="seconds"),
-        "took_s": round(monotonic() - clock),
-        "commit": commit(ROOT),
-        "quick": given.quick,
-        "machine": machine(),
-        "load": {"before": load_before, "after": load()},
-        "versions": versions(),
-        "servers": stores.settings,
-        "peers": {saver.name: versions_of(saver, python) for saver, python in savers if saver.needs},
-        "left out": left_out,
-        "sizes": {name: _size(name, quick=given.quick) for name in given.names or WORKLOADS},
-        "summary": summary(runs),
-    }
-    RESULTS.mkdir(exist_ok=True)
-    every = RESULTS / f"{started:%Y%m%dT%H%M%S}.json"
-    every.write_text(json.dumps({**results, "runs": [asdict(run) for run in runs]}, indent=1) + "\n", encoding="utf-8")
     print(f"all runs: {every.relative_to(ROOT)}")
     if given.keep:
-        latest = RESULTS / "latest.json"
-        latest.write_text(json.dumps(_kept(latest, results), indent=1) + "\n", encoding="utf-8")
         print(f"kept as {latest.relative_to(ROOT)}; `python -m benchmarks.table` puts it into the pages")
     ours = {saver.name for saver, _ in savers if saver.group == "ours"}
     return int(any(run.error for run in runs if run.saver in ours))
 
 
-def _kept(latest: Path, results: dict[str, Any]) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"quick": None}
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _kept(old: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     """Return results with the answers to other questions that were kept before; they have their own time and commit."""
     about = {key: results[key] for key in ("started", "commit", "load")}
     asked = {**results, "asked": dict.fromkeys(results["summary"], about)}
-    old = json.loads(latest.read_text(encoding="utf-8")) if latest.exists() else {"quick": None}
     if old["quick"] != results["quick"] or old.get("machine") != results["machine"]:
         return asked
     old_about = {key: old[key] for key in about}
-    old.setdefault("asked", dict.fromkeys(old["summary"], old_about))
+    old = {"asked": dict.fromkeys(old["summary"], old_about), **old}
     merged = ("asked", "summary", "sizes", "servers", "peers")
     return {**asked, **{key: {**old[key], **asked[key]} for key in merged}}
 

@@ -16,19 +16,17 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store
+from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store, all_features
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
-    parser.addoption("--encrypted", action="store_true", help="with encryption, where a test opens any store")
+    parser.addoption("--all-features", action="store_true", help="with all that a saver can do, where a test opens one")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--encrypted"):
-        from langgraph_statekit import Encryption
-
-        DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
+    if config.getoption("--all-features"):
+        DEFAULTS.update(all_features())
         os.environ["STATEKIT_KEYS"] = f"tests={b64encode(b'k' * 32).decode()}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,6 +66,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture, names in tables.items():
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, [name for name in names if name in chosen])
+
+
+@pytest.fixture(autouse=True)
+def _without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away the features of `--all-features` that a test's `without` marks name."""
+    for mark in request.node.iter_markers("without"):
+        for name in mark.args:
+            monkeypatch.delitem(DEFAULTS, name, raising=False)
 
 
 @pytest.fixture(scope="session")

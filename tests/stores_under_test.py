@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from langgraph_statekit import Encryption, FailureRate, Retention
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
 from langgraph_statekit.checkpoint.opening import open_saver
@@ -27,7 +28,18 @@ def unique() -> str:
 
 
 DEFAULTS: dict[str, Any] = {}
-"""Options of each saver that a test does not give; `pytest --encrypted` sets some."""
+"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+
+
+def all_features() -> dict[str, Any]:
+    """Return options that turn on what a saver can do beside saving, without a change of what a test sees."""
+    return {
+        "encryption": Encryption({"tests": b"k" * 32}, "tests"),
+        "ttl_s": 24 * 3600,
+        "retention": Retention(keep_last=1_000),
+        "max_pending": 64,
+        "hooks": [FailureRate()],
+    }
 
 
 class Store:

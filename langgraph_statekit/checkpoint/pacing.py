@@ -10,12 +10,12 @@ from typing import Final
 from langgraph_statekit.checkpoint.fork import renew_in_child
 
 _LEAST_PUTS: Final = 16
-_SHARE: Final = 4
+_SHARE: Final = 2
 _MOST_THREADS: Final = 10_000
 
 
 class Pacing:
-    """Counts the puts of each thread: one pass for 16 of them, or for a quarter of what the last pass left.
+    """Counts the puts of each thread: one pass for 16 of them, or for half of what the last pass left.
 
     What a pass reads grows with the thread, so its share of the puts' cost does not. A thread that is new to this
     process begins anywhere in the count, so that processes of few puts each make their share of the passes.

@@ -71,6 +71,8 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     carriers: set[Ref] = set()
     for ref in keep:
         row = rows[ref]
+        if not row.packed_deltas:
+            continue
         deltas = set(row.deltas)
         missing = {key[:8] for key in row.keys if key[:8] in deltas and key not in outline.frames}
         for ancestor, seeds, _ in walk(rows, outline.frames, row, missing):
@@ -84,6 +86,8 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     for ref in stay:
         row = rows[ref]
         alone = crowded[ref.ns] == 1
+        if not alone and ref in keep and _stands(row, keep):
+            continue
         parent = row.parent if ref not in keep else None if alone else _nearest(rows, row, keep)
         up = None if alone else _nearest(rows, row, stay)
         link = (parent, up if up != parent else None, ref not in keep)
@@ -96,6 +100,11 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
         keep_frames=needed,
         relink=relink,
     )
+
+
+def _stands(row: Row, keep: Set[Ref]) -> bool:
+    """Say whether a kept row needs no other parent; most do not, and looking further up costs much more."""
+    return not row.hidden and row.via is None and (row.parent is None or row.ref._replace(id=row.parent) in keep)
 
 
 def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:

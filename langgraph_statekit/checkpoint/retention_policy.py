@@ -54,14 +54,14 @@ class Retention:
         """Return the checkpoints that stay, without what they need."""
         shown = [row for row in outline.rows if not row.hidden]
         parents = {Ref(row.ref.thread, row.ref.ns, row.parent) for row in shown if row.parent is not None}
-        oldest_us = 0 if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
+        oldest_us = None if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
         keep: set[Ref] = set()
         floor = 0
         for newest in _by_namespace(shown):
             if ":" in newest[0].ref.ns and newest[0].seq < floor:
                 continue  # of a call whose caller's checkpoints are gone
             for place, row in enumerate(newest):
-                young = (clock_us(row.ref.id) or now_us) >= oldest_us
+                young = oldest_us is None or (clock_us(row.ref.id) or now_us) >= oldest_us
                 if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref not in parents)):
                     keep.add(row.ref)
             if newest[0].ref.ns == "":

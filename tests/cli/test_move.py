@@ -22,7 +22,9 @@ from langgraph_statekit import StatekitSerializer
 from tests.cli.kit import Run, address, asking, named
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Servers, free_ports
-from tests.stores_under_test import Store, unique
+from tests.stores_under_test import DEFAULTS, Store, unique
+
+pytestmark = pytest.mark.without("retention")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +110,7 @@ def test_threads_go_to_the_official_sqlite_package_and_back(
         require_all(SqliteSaver(db, serde=JsonPlusSerializer()))
     from langgraph_statekit import open_saver
 
-    with open_saver(f"sqlite:///{tmp_path}/back.db") as saver:
+    with open_saver(f"sqlite:///{tmp_path}/back.db", **DEFAULTS) as saver:
         require_all(saver)
 
 

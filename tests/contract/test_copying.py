@@ -32,6 +32,8 @@ from tests.servers import Servers
 from tests.stores.pg import query
 from tests.stores_under_test import Store
 
+pytestmark = pytest.mark.without("retention")
+
 GRAPHS: dict[str, Any] = {
     "asked": nested(),
     "waiting": question(),

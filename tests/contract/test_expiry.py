@@ -14,6 +14,8 @@ from langgraph_statekit.errors import Misuse
 from tests.faces import LONG, Face, config, id_of, listed, put
 from tests.stores_under_test import RedisStore, Store
 
+pytestmark = pytest.mark.without("ttl_s")
+
 Faces = Callable[[StatekitSaver], Face]
 HOUR_US = 3600 * 10**6
 

@@ -15,6 +15,8 @@ from langgraph_statekit.errors import Fenced
 from tests.faces import Face, config, id_of, put
 from tests.stores_under_test import Store
 
+pytestmark = pytest.mark.without("ttl_s")
+
 Faces = Callable[[StatekitSaver], Face]
 ASKED = [("__interrupt__", "go on?")]
 

@@ -162,6 +162,7 @@ def test_no_place_without_a_tenant_is_that_of_one() -> None:
             open_saver(url)
 
 
+@pytest.mark.without("retention")
 def test_threads_move_between_tenants_by_a_copy_that_names_both(durable_store: Store) -> None:
     with durable_store.open(tenant="old") as src, durable_store.open(tenant="new") as dst:
         at = src.put(config(), _checkpoint("x"), {}, {"name": 1})

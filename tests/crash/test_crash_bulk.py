@@ -22,6 +22,8 @@ from tests.graphs.builders import question as asking
 from tests.stores_under_test import Store
 from tests.versions.states import First, Third, question
 
+pytestmark = pytest.mark.without("retention")
+
 Doom = Callable[[StatekitSaver, int, bool], Faulty]
 STEPS = ("migrate", "revert", "migrate", "commit")
 

@@ -1,6 +1,6 @@
 """Runs the checkpointer tests of the installed LangGraph release over one of our stores.
 
-python -m tests.langgraph_suite.run --store sqlite [--encrypted]
+python -m tests.langgraph_suite.run --store sqlite [--all-features]
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def suite() -> Path:
     return folder
 
 
-def run(store: str, servers: Servers, extra: list[str] | None = None, *, encrypted: bool = False) -> Counts:
+def run(store: str, servers: Servers, extra: list[str] | None = None, *, all_features: bool = False) -> Counts:
     """Run the suite over a store in a subprocess."""
     folder = suite()
     kind = {"redis": "redis", "postgres": "postgres", "s3": "s3"}.get(store)
@@ -89,7 +89,7 @@ def run(store: str, servers: Servers, extra: list[str] | None = None, *, encrypt
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), str(ROOT))),
         "STATEKIT_SUITE_STORE": store,
-        "STATEKIT_SUITE_ENCRYPTED": "yes" * encrypted,
+        "STATEKIT_SUITE_ALL_FEATURES": "yes" * all_features,
         "LANGSMITH_TRACING": "false",
     }
     if kind is not None:
@@ -126,12 +126,12 @@ def main() -> int:
     """Run it as a program; 0 when everything passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="may be repeated; default: all")
-    parser.add_argument("--encrypted", action="store_true", help="with encryption")
+    parser.add_argument("--all-features", action="store_true", help="with all that a saver can do beside saving")
     options, extra = parser.parse_known_args()
     bad = 0
     with closing(Servers()) as servers:
         for store in options.store or STORES:
-            counts = run(store, servers, extra, encrypted=options.encrypted)
+            counts = run(store, servers, extra, all_features=options.all_features)
             print(f"{store}: {counts}", flush=True)
             bad += counts.failed or counts.passed != EXPECTED.get(version("langgraph"), counts.passed)
     return 1 if bad else 0

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from langgraph_statekit import Encryption
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
 _PATH = Path(__file__).resolve().parents[1] / "stores_under_test.py"
@@ -21,8 +20,10 @@ assert _SPEC.loader is not None
 _stores = importlib.util.module_from_spec(_SPEC)
 sys.modules["stores_under_test"] = _stores
 _SPEC.loader.exec_module(_stores)
-if os.environ.get("STATEKIT_SUITE_ENCRYPTED"):
-    _stores.DEFAULTS["encryption"] = Encryption({"tests": b"k" * 32}, "tests")
+if os.environ.get("STATEKIT_SUITE_ALL_FEATURES"):
+    _stores.DEFAULTS.update(_stores.all_features())
+    if os.environ["STATEKIT_SUITE_STORE"] != "memory":
+        _stores.DEFAULTS["tenant"] = "tests"
 
 
 def _new_store(directory: Path) -> Any:

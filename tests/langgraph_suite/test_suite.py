@@ -14,7 +14,7 @@ from tests.servers import Servers
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_checkpointer_test_of_langgraph_passes(suite_name: str, servers: Servers, request: Any) -> None:
-    counts = run(suite_name, servers, encrypted=request.config.getoption("--encrypted"))
+    counts = run(suite_name, servers, all_features=request.config.getoption("--all-features"))
     assert counts.failed == 0, str(counts)
     assert counts.passed == EXPECTED.get(version("langgraph"), counts.passed)
     assert counts.passed > 600

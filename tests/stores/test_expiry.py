@@ -25,6 +25,8 @@ from tests.stores.pg import counting_proxy
 from tests.stores.verbs import frame, key, row, save_one
 from tests.stores_under_test import Store
 
+pytestmark = pytest.mark.without("ttl_s")
+
 NewStore = Callable[[str], Store]
 TTL_US = 100 * 10**6
 
