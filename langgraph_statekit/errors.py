@@ -5,6 +5,7 @@ StatekitError
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
+├── NotMade                          a replay asked for an effect that is not recorded; look, or make it by a live one
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
 │   ├── Corrupt                      checksum or envelope wrong
@@ -42,6 +43,10 @@ class Fenced(StatekitError):
 
 class TopologyDrift(StatekitError):
     """A thread waits for a node that the graph does not have; resuming it would end it without a word."""
+
+
+class NotMade(StatekitError):
+    """A replay asked for an effect that is not recorded; it was not made."""
 
 
 class CheckpointMissing(StatekitError, LookupError):

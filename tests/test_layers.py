@@ -16,6 +16,7 @@ LAYERS = [
         "extras",
         "thread_ids",
         "readable",
+        "rehearsal",
         "checkpoint.options",
         "checkpoint.claims",
         "checkpoint.expiry",

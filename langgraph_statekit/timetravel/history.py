@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from langgraph_statekit.checkpoint.order import clock_us, id_at
 from langgraph_statekit.checkpoint.records import Query, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import PAGE, Side
-from langgraph_statekit.errors import CheckpointMissing
+from langgraph_statekit.errors import CheckpointMissing, DataError
 from langgraph_statekit.timetravel.moments import Moment, Point, lengths_of, made_point, moment_of, point_of, state_of
 
 _ROWS: Final = 1000
@@ -38,12 +38,14 @@ class Page:
         head: Id of the latest checkpoint of the graph, wherever the page begins; None of an empty thread.
         older: There are older ones.
         earlier: Of those, some where something was lost that is missing since: each with the one before it.
+        damaged: What is wrong with checkpoints that cannot be read, by id; they are passed over.
     """
 
     moments: Sequence[Moment]
     head: str | None
     older: bool
     earlier: Sequence[tuple[Moment, Moment]] = ()
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Look(NamedTuple):
@@ -60,10 +62,12 @@ class History:
     Attributes:
         side: The saver.
         thread_id: The thread.
+        damaged: Checkpoints that could not be read, and why.
     """
 
     side: Side
     thread_id: str
+    damaged: dict[str, str] = field(default_factory=dict)
 
     def config(self, ns: str | None = None, id: str | None = None) -> RunnableConfig:
         """Return the config of the thread, of a namespace, or of a checkpoint."""
@@ -113,14 +117,32 @@ class History:
         size = min(portion, _VALUES) if isinstance(self.side.saver, StatekitSaver) else portion
         while True:
             count = 0
-            async with aclosing(self.side.list(self.config(ns), before=bound, limit=size)) as items:
-                async for item in items:
-                    yield item
-                    count += 1
-            if count < size:
-                return
-            # Ids of two namespaces can be equal only by accident, and then one of them is passed over.
-            bound = {"configurable": {"checkpoint_id": item.checkpoint["id"]}}
+            try:
+                async with aclosing(self.side.list(self.config(ns), before=bound, limit=size)) as items:
+                    async for item in items:
+                        yield item
+                        count += 1
+                        # Ids of two namespaces can be equal only by accident, and then one of them is passed over.
+                        bound = {"configurable": {"checkpoint_id": item.checkpoint["id"]}}
+            except DataError as error:
+                bound = await self._beyond(ns, bound, error)
+            else:
+                if count < size:
+                    return
+
+    async def _beyond(self, ns: str | None, bound: Any, error: DataError) -> Any:
+        """Note the next checkpoint, which cannot be read, and return the bound behind it."""
+        saver = self.side.saver
+        if not isinstance(saver, StatekitSaver):
+            raise error
+        before = None if bound is None else to_text(bound["configurable"]["checkpoint_id"])
+        query = Query(to_text(self.thread_id), None if ns is None else to_text(ns), before=before, limit=1)
+        rows = await self.side.io(partial(saver.backend.rows, query))
+        if not rows:
+            raise error
+        id = from_text(rows[0].ref.id)
+        self.damaged[id] = str(error)
+        return {"configurable": {"checkpoint_id": id}}
 
     async def _merged(self, bound: Any) -> AsyncIterator[CheckpointTuple]:
         # A saver in memory lists one namespace after the other.
@@ -131,7 +153,7 @@ class History:
 
     async def page(self, limit: int, before: str | None = None) -> Page:
         """Return the newest checkpoints, or the newest before one."""
-        head = await self._head()
+        self.damaged.clear()
         moments: list[Moment] = []
         waiting: dict[tuple[str, str], list[CheckpointTuple]] = {}
         order: dict[tuple[str, str], int] = {}
@@ -151,11 +173,11 @@ class History:
                     waiting.setdefault((point.ns, point.parent), []).append(item)
         # Parents on the next page: one for each line that goes on there.
         for at, ((ns, id), children) in enumerate(waiting.items()):
-            parent = await self.load(ns, id) if at < _PARENTS else None
+            parent = await self.load(ns, id) if at < _PARENTS and id not in self.damaged else None
             moments += (moment_of(child, parent) for child in children)
         moments.sort(key=lambda moment: order[moment.point.ns, moment.point.id])
         earlier = await self._losses(moments) if older and before is None else ()
-        return Page(moments, head, older, earlier)
+        return Page(moments, await self._head(), older, earlier, dict(self.damaged))
 
     async def _losses(self, moments: Sequence[Moment]) -> list[tuple[Moment, Moment]]:
         """Look back for where channels that are empty on the whole page became so, and return each place.
@@ -217,7 +239,7 @@ class History:
         return None
 
     async def _head(self) -> str | None:
-        async with aclosing(self.side.list(self.config(""), limit=1)) as items:
+        async with aclosing(self.tuples(ns="", portion=1)) as items:
             async for item in items:
                 return str(item.checkpoint["id"])
         return None
@@ -257,3 +279,12 @@ def line(points: Sequence[Point], id: str | None) -> list[Point]:
         found.append(point)
         id = point.parent
     return found
+
+
+def steps_between(line: Sequence[Point], first: int | None, end: int | None) -> list[Point]:
+    """Return the checkpoints of a line whose steps lie in a range, oldest first; None: without a bound."""
+    return [
+        point
+        for point in reversed(line)
+        if point.step is not None and (first is None or point.step >= first) and (end is None or point.step < end)
+    ]

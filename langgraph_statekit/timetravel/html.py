@@ -55,9 +55,14 @@ def timeline_html(shown: Shown) -> str:
 
 
 def _findings(shown: Shown, anchor: str) -> str:
-    if not shown.findings:
+    if not shown.findings and not shown.page.damaged:
         return ""
+    mark = f"<span class='sk-mark' aria-hidden='true'>{_LEVELS['bad']}</span>"
     items = [
+        f"<li class='sk-bad'>{mark} checkpoint {attr(id)} cannot be read: <bdi>{attr(why, 300)}</bdi></li>"
+        for id, why in shown.page.damaged.items()
+    ]
+    items += [
         f"<li class='sk-{each.level}'><span class='sk-mark' aria-hidden='true'>{_LEVELS[each.level]}</span> "
         f"<a href='#{anchor}{place(each.point)}'><bdi>{attr(each.text, 600)}</bdi></a></li>"
         for each in shown.findings

@@ -8,10 +8,9 @@ from typing import Any, Final, TypeVar
 from langgraph.pregel import Pregel
 
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.rehearsal import EFFECT_MARK, PURE_MARK
 
 F = TypeVar("F", bound=Callable[..., Any])
-PURE: Final = "__statekit_pure__"
-EFFECT: Final = "__statekit_effect__"
 _METADATA: Final = "statekit_pure"
 
 
@@ -21,7 +20,7 @@ def pure(node: F) -> F:
     Reading is fine: a node that asks a model or a web page is pure in this sense, if asking again does no harm.
     """
     try:
-        setattr(node, PURE, True)
+        setattr(node, PURE_MARK, True)
     except AttributeError:
         raise Misuse(f"{node!r} takes no attribute: name it in TimeTravel(..., pure=[...])") from None
     return node
@@ -44,7 +43,7 @@ def _refused(graph: Any, name: str, allowed: Collection[str], path: str) -> list
         return []
     if (getattr(node, "metadata", None) or {}).get(_METADATA):
         return []
-    if any(getattr(each, mark, False) for each in _callables(node.bound) for mark in (PURE, EFFECT)):
+    if any(getattr(each, mark, False) for each in _callables(node.bound) for mark in (PURE_MARK, EFFECT_MARK)):
         return []
     inner = [each for each in getattr(node, "subgraphs", ()) or () if isinstance(each, Pregel)]
     if inner:

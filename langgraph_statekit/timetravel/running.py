@@ -12,7 +12,8 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import InvalidUpdateError
 
-from langgraph_statekit.errors import CheckpointMissing, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Misuse, NotMade
+from langgraph_statekit.rehearsal import MODE_KEY
 from langgraph_statekit.timetravel.moments import FORK_FROM, FORK_OF, Point, point_of
 from langgraph_statekit.timetravel.overlay import Overlay
 from langgraph_statekit.timetravel.purity import refused
@@ -20,8 +21,6 @@ from langgraph_statekit.timetravel.reading import Graph, Reading, Where
 from langgraph_statekit.timetravel.results import Snapshot
 
 Effects: TypeAlias = Literal["dry", "replay", "live"]
-MODE_KEY: Final = "statekit_effects"
-"""The key of `configurable` that tells the effects of a node whether the run is a `dry` one or a `replay`."""
 _NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _MOST_STEPS: Final = 10_000
 
@@ -32,7 +31,8 @@ class Ran:
 
     Attributes:
         start: The checkpoint that it went on from.
-        stopped: `end`; `before NODE`; `waits` for an answer; or `steps`, as many as were asked for.
+        stopped: `end`; `before NODE`; `waits` for an answer; `steps`, as many as were asked for; or which effect is not
+            recorded, and was not made.
         nodes: What ran, in order.
     """
 
@@ -112,7 +112,12 @@ class Running:
             if effects != "live":
                 self._refuse(state.next)
             ran += dict.fromkeys(state.next)
-            await self._reading.on_graph("invoke", None, config, interrupt_after="*", durability="sync")
+            try:
+                await self._reading.on_graph("invoke", None, config, interrupt_after="*", durability="sync")
+            except NotMade as error:
+                if effects == "replay":
+                    raise
+                return Ran(point, str(error), tuple(ran))
             config = self._run_config(None, more)
         return Ran(point, "steps", tuple(ran))
 

@@ -72,6 +72,8 @@ class Shown:
         others = sum(1 for lane in self.lanes if lane.name.startswith("branch "))
         told += [f"{others} branch{'es' * (others > 1)} left"] if others else []
         told.append(f"state about {size(latest.size_bytes)}")
+        if self.page.damaged:
+            told.append(f"{len(self.page.damaged)} that cannot be read")
         if tokens := sum(moment.tokens for moment in moments):
             told.append(f"{tokens:,} tokens")
         times = [moment.point.at_s for moment in moments if moment.point.at_s is not None]

@@ -106,6 +106,8 @@ def timeline_lines(shown: Shown) -> Iterator[str]:
     yield f"thread {printable(shown.thread_id)!s}: {shown.summary}"
     for each in shown.findings:
         yield f"  {'!' if each.level != 'note' else 'i'} {printable(each.text)}"
+    for id, why in shown.page.damaged.items():
+        yield f"  ! checkpoint {printable(id)} cannot be read: {printable(clipped(why, 200))}"
     names = {point.id: lane.name for lane in shown.lanes for point in lane.points}
     rows = []
     for moment in [*moments[:_ROWS], *(each for pair in shown.page.earlier for each in reversed(pair))]:

@@ -15,6 +15,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import AnySaver, Side
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.extras import load
+from langgraph_statekit.timetravel.history import steps_between
 from langgraph_statekit.timetravel.html import page
 from langgraph_statekit.timetravel.moments import Point
 from langgraph_statekit.timetravel.reading import Graph, Predicate, Reading, Where
@@ -23,6 +24,7 @@ from langgraph_statekit.timetravel.running import Effects, Ran, Running
 from langgraph_statekit.timetravel.view import Timeline
 
 LIMIT: Final = 50
+_ASYNC: Final = "This checkpointer is async only"
 
 
 class TimeTravel:
@@ -95,10 +97,15 @@ class TimeTravel:
         return await self._async.timeline(limit, before)
 
     def __repr__(self) -> str:
-        return repr(self.timeline())
+        return repr(self.timeline()) if self._has_sync() else f"{_ASYNC}: print(await tt.atimeline())"
 
     def _repr_html_(self) -> str:
-        return self.timeline()._repr_html_()
+        return (
+            self.timeline()._repr_html_() if self._has_sync() else f"<p>{_ASYNC}: <code>await tt.atimeline()</code></p>"
+        )
+
+    def _has_sync(self) -> bool:
+        return not any(cls.__module__.endswith(".aio") for cls in type(self._sync.side.saver).__mro__)
 
     @overload
     def __getitem__(self, where: slice) -> list[Snapshot]: ...
@@ -108,14 +115,7 @@ class TimeTravel:
         if isinstance(where, slice):
             if where.step is not None:
                 raise Misuse("a slice of steps has no stride: pass tt[3:6]")
-            line = run_sync(self._sync.line(None))
-            first, end = where.start, where.stop
-            chosen = [
-                each
-                for each in reversed(line)
-                if each.step is not None and (first is None or each.step >= first) and (end is None or each.step < end)
-            ]
-            return [self.at(each) for each in chosen]
+            return [self.at(each) for each in steps_between(run_sync(self._sync.line(None)), where.start, where.stop)]
         return self.at(where)
 
     def __iter__(self) -> Iterator[Snapshot]:
@@ -238,8 +238,9 @@ class TimeTravel:
 
         LangGraph does not replay what was recorded: it runs the nodes again. So `"dry"` runs them on a copy in memory,
         which changes nothing that is stored, and refuses before it runs a node that is neither declared `pure` nor
-        wrapped in effects. `"replay"` is the same, and effects hand out what they recorded. `"live"` really runs: in
-        the thread, as a new branch. Questions are asked anew; it stops there.
+        wrapped in effects; effects hand out what they recorded, and it stops at one that is not recorded. `"replay"`
+        raises there. `"live"` really runs: in the thread, as a new branch. It also stops at questions, which are asked
+        anew.
 
         Args:
             where: Where to begin.
@@ -249,6 +250,7 @@ class TimeTravel:
         Raises:
             Misuse: A node may not run again, the mode or a node is unknown, there is no graph, or the checkpoint is
                 inside a subgraph.
+            NotMade: With `"replay"`, an effect is not recorded; it was not made.
         """
         return run_sync(self._replay(self._sync, where, stop_before, effects, None))
 

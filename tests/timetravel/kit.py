@@ -147,7 +147,7 @@ def hostile(saver: Any, thread: str = HTML) -> None:
             states[-1] = {**states[-1], "big": f"{at}{big}", "deep": [[[[[[[[HTML] * 99] * 99]]]]]] * 3}
         if at % 8 == 7:
             states[-1] = {**states[-1], "messages": [*before.get("messages", []), *messages[at // 8 :][:1]]}
-    put(saver, thread, states, **{"statekit_note": HTML, LONG: RTL})
+    put(saver, thread, states, **{"note": HTML, LONG: RTL})
     latest = saver.get_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
     saver.put_writes(latest.config, [("__error__", f"ValueError({HTML!r})")], "task", HTML)
     saver.put_writes(latest.config, [("__interrupt__", ({"id": "i", "value": HTML + RTL},))], "task2", LONG)

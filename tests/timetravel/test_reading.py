@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sqlite3
 import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, TypedDict
@@ -92,6 +93,15 @@ async def test_any_saver_answers_every_question(any_saver: Any) -> None:
     for wrong in (99, "nothing", -99, lambda state: state["round"] > 99):
         with pytest.raises(CheckpointMissing):
             await tt.at(wrong)
+
+
+async def test_an_async_saver_says_what_to_call(tmp_path: Any) -> None:
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "async.db")) as saver:
+        await travel(saver)
+        tt = TimeTravel(saver, thread_id="shop")
+        assert "await tt.atimeline()" in repr(tt)
+        assert "await tt.atimeline()" in tt._repr_html_()
+        assert "pages became empty" in repr(await tt.atimeline())
 
 
 async def test_steps_branches_and_forks_on_any_saver(any_saver: Any) -> None:
@@ -240,6 +250,20 @@ def test_states_of_older_versions_are_shown_as_they_were_stored(real_sqlite: Sta
     assert "total" in tt._repr_html_()
     assert tt.fork(1).values == {"cents": 200}
     assert graph.invoke(None, named("t"), durability="sync") == {"cents": 201}
+
+
+def test_a_checkpoint_that_cannot_be_read_does_not_hide_the_others(real_sqlite: StatekitSaver, tmp_path: Any) -> None:
+    put(real_sqlite, "t", [{"n": at, "text": "x" * 100 + str(at)} for at in range(40)])
+    with sqlite3.connect(tmp_path / "threads.db") as db:
+        rows = db.execute("SELECT id FROM rows ORDER BY seq").fetchall()
+        for at in (20, 39):
+            db.execute("UPDATE rows SET body = x'00' WHERE id = ?", rows[at])
+    tt = TimeTravel(real_sqlite, thread_id="t")
+    shown = tt.timeline(limit=100)
+    assert [moment.point.step for moment in shown.page.moments] == [at - 1 for at in reversed(range(39)) if at != 20]
+    assert set(shown.page.damaged) == {rows[20][0], rows[39][0]}
+    assert f"checkpoint {rows[20][0]} cannot be read" in repr(shown)
+    assert f"checkpoint {rows[39][0]} cannot be read" in shown._repr_html_()
 
 
 def test_tasks_are_told_by_node_and_state(real_sqlite: StatekitSaver) -> None:

@@ -6,12 +6,14 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send, interrupt
 
-from langgraph_statekit import Misuse, StatekitSaver, TimeTravel, pure
+from langgraph_statekit import Fenced, Misuse, NotMade, StatekitSaver, TimeTravel, pure
 from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.rehearsal import is_rehearsal, not_made
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, talk
 
 
@@ -146,3 +148,43 @@ def test_a_lambda_that_takes_no_attribute_is_named_instead() -> None:
         pure("text".upper)
     with pytest.raises(Misuse, match="one string"):
         TimeTravel(InMemorySaver(), thread_id="t", pure="node")
+
+
+def test_an_effect_is_told_that_a_run_is_a_replay_and_stops_it(in_memory: Any) -> None:
+    made: list[str] = []
+
+    def pay(state: Log, config: RunnableConfig) -> Log:
+        if is_rehearsal(config["configurable"]):
+            raise not_made("order-17")
+        made.append("paid")
+        return {"log": ["paid"]}
+
+    pay.__statekit_effect__ = True  # type: ignore[attr-defined]
+    graph: Any = StateGraph(Log)
+    graph.add_node("plan", pure(lambda state: {"log": ["plan"]}))
+    graph.add_node("pay", pay)
+    graph = graph.add_edge(START, "plan").add_edge("plan", "pay").compile(checkpointer=in_memory)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    tt = TimeTravel(graph, named("t"))
+    dry = tt.replay(0)
+    assert "'order-17' is not recorded" in dry.ran.stopped
+    assert dry.at().values == {"log": ["plan"]}
+    with pytest.raises(NotMade):
+        tt.replay(0, effects="replay")
+    assert made == ["paid"]
+    assert tt.replay(0, effects="live").ran.stopped == "end"
+    assert made == ["paid"] * 2
+
+
+def test_a_fork_under_a_lease_that_is_over_writes_nothing(real_sqlite: StatekitSaver) -> None:
+    graph = monitor(real_sqlite)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    first = real_sqlite.lease("shop", owner="a")
+    second = real_sqlite.lease("shop", owner="b", steal=True)
+    before = stored(real_sqlite, "shop")
+    for edit, node in ((None, None), ({"round": 1}, "cut")):
+        with pytest.raises(Fenced):
+            TimeTravel(graph, first.config).fork(4, edit=edit, as_node=node)
+    assert stored(real_sqlite, "shop") == before
+    assert TimeTravel(graph, second.config).fork(4).next == ["crawl"]
+    second.release()
