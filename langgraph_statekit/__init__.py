@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
+    from langgraph_statekit.effect_rules import Effect, SettledEffects
+    from langgraph_statekit.effects import EffectLedger, effect
     from langgraph_statekit.errors import (
         CheckpointMissing,
         Conflict,
         Corrupt,
         DataError,
+        EffectUnknown,
         Fenced,
         Misuse,
         NotMade,
@@ -58,6 +61,11 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
+    "Effect": "effect_rules",
+    "EffectLedger": "effects",
+    "EffectUnknown": "errors",
+    "SettledEffects": "effect_rules",
+    "effect": "effects",
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",
@@ -96,6 +104,9 @@ __all__ = [
     "Corrupt",
     "DataError",
     "Drift",
+    "Effect",
+    "EffectLedger",
+    "EffectUnknown",
     "Encryption",
     "FailureRate",
     "Fenced",
@@ -112,6 +123,7 @@ __all__ = [
     "Sampled",
     "SchemaTooNew",
     "SerializableResult",
+    "SettledEffects",
     "SqliteSaver",
     "StatekitError",
     "StatekitSaver",
@@ -125,6 +137,7 @@ __all__ = [
     "amigrate_threads",
     "check_compat",
     "copy_threads",
+    "effect",
     "guard",
     "migrate_threads",
     "migrates",

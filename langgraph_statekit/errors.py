@@ -4,6 +4,7 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── NotMade                          a replay asked for an effect that is not recorded; look, or make it by a live one
 ├── CheckpointMissing (LookupError)  asked for by id and not there
@@ -39,6 +40,13 @@ class Conflict(StatekitError):
 
 class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
+
+
+class EffectUnknown(StatekitError):
+    """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
+
+    Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
+    """
 
 
 class TopologyDrift(StatekitError):

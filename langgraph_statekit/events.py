@@ -40,7 +40,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """An operation ended; each tells one of the classes below, unless it was cancelled; `setup` tells this one.
+    """An operation ended; each tells one of the classes below, unless it was cancelled; `setup`, `cells` and
+    `change_cell` (small records beside the threads, such as effects and sessions) tell this one.
 
     Attributes:
         latency_s: Seconds that the caller waited; for `list` without the time between two items.

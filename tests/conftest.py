@@ -62,6 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
         "suite_name": ("sqlite", "redis"),
+        "killed_name": ("sqlite", "redis", "postgres"),
     }
     for fixture, names in tables.items():
         if fixture in metafunc.fixturenames:

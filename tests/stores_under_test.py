@@ -75,7 +75,7 @@ class MemoryStore(Store):
         return StatekitSaver(self._backend, **{**DEFAULTS, **options})
 
     def raw_dump(self) -> bytes:
-        return b"\n".join(_flat(self._backend._threads))
+        return b"\n".join(_flat([self._backend._threads, self._backend._cells]))
 
     def advance(self, seconds: float) -> None:
         for thread in self._backend._threads.values():

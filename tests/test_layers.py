@@ -12,6 +12,7 @@ PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
     {"errors", "checkpoint.records", "checkpoint.fork"},
+    {"checkpoint.cells"},
     {
         "extras",
         "thread_ids",
@@ -44,7 +45,9 @@ LAYERS = [
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"checkpoint.sweeping"},
+    {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
+    {"checkpoint.encrypted_cells"},
     {"checkpoint.observed", "checkpoint.encrypted"},
     {"leases"},
     {"checkpoint.lifecycle"},
@@ -52,6 +55,10 @@ LAYERS = [
     {"checkpoint.progress_bar", "checkpoint.sides"},
     {"checkpoint.copying", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
+    {"effect_rules"},
+    {"effect_attempts"},
+    {"effect_engine"},
+    {"effects"},
     {"topology", "migrating", "status"},
     {"renaming"},
     {"compat"},
@@ -74,7 +81,7 @@ LAYERS = [
     {"timetravel.widget"},
     {"cli.serializer", "cli.terminal"},
     {"cli.stores"},
-    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor"},
+    {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor", "cli.effects"},
     {"cli.program"},
     {"__main__"},
 ]

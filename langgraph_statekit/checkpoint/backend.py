@@ -1,4 +1,4 @@
-"""The seam between the engine and a store: about ten verbs over records.
+"""The seam between the engine and a store: a few verbs over records.
 
 Verbs are plain blocking calls, safe to call from many threads at once; `run.py` turns them into awaitables.
 Each verb is atomic (readers and crashes see all of it or nothing), durable when it returns, and idempotent: it
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -97,6 +98,17 @@ class Backend(Protocol):
         not in the past for one that runs. Leases are deleted with their thread by `drop_thread` only, and not copied.
         """
 
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        """Decide each change as `cells.decide` does, by the server's clock, and say for each how it went.
+
+        Each is atomic by itself; one whose token is not that of its thread's lease changes nothing, and its result is
+        what `claims.fenced` returns. (A store that cannot look at both in one step looks after its write, and takes
+        that back.) `drop_thread` and `copy_thread` leave cells alone.
+        """
+
+    def cells(self, query: CellQuery) -> CellPage:
+        """Return the cells that a query asks for; a listing of a group does not read all others."""
+
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         """Return a checkpoint with its writes, every stored frame of `row.keys` and all that these build on.
 
@@ -150,7 +162,7 @@ class Backend(Protocol):
         """
 
     def sweep(self, orphans_us: int) -> Swept:
-        """Remove some of what has expired, and of the writes that came so long ago and whose checkpoint never did.
+        """Remove some of what has expired, threads and cells, and some writes that came so long ago without checkpoint.
 
         Never touches what is not both old enough and without its checkpoint at that moment; holds up no save.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from langgraph_statekit.checkpoint.cells import SEALED_START, Cell, CellChange
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, from_text
 from langgraph_statekit.errors import Fenced, Misuse
 
@@ -74,8 +75,8 @@ def token_of(configurable: dict[str, Any]) -> int | None:
     raise Misuse(f"configurable[{TOKEN_KEY!r}] must be the token of a lease, not {token!r}: use lease.config")
 
 
-def fenced(save: Save) -> Fenced:
-    """Return the error of a save whose token is not that of the thread's lease."""
+def fenced(save: Save | CellChange) -> Fenced:
+    """Return the error of a save, or of a cell's change, whose token is not that of the thread's lease."""
     return Fenced(
         f"thread {from_text(save.thread)!r} was taken over or deleted: the token {save.token} is not that of its lease;"
         " stop working on it, or acquire the lease again"
@@ -84,6 +85,19 @@ def fenced(save: Save) -> Fenced:
 
 NEEDS_KEYS: Final = "open the saver with encryption=Encryption(keys, active); the command statekit takes STATEKIT_KEYS"
 """What to do about an encrypted thread."""
+
+
+def require_plain(change: CellChange) -> None:
+    """Raise `Misuse` for a value that a reader would take for an encrypted one."""
+    if change.value is not None and change.value.startswith(SEALED_START):
+        raise Misuse(f"the value of a cell must not begin with {SEALED_START!r}, which marks an encrypted one")
+
+
+def require_open(*cells: Cell | None) -> None:
+    """Raise `Misuse` for a cell that is encrypted, which a saver with keys has opened by then."""
+    for cell in cells:
+        if cell is not None and cell.value.startswith(SEALED_START):
+            raise Misuse(f"the record {from_text(cell.ref.key)!r} ({cell.ref.kind}) is encrypted: {NEEDS_KEYS}")
 
 
 class Rekeyed(Misuse):

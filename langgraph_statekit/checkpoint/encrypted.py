@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
+from langgraph_statekit.checkpoint.encrypted_cells import EncryptedCells
 from langgraph_statekit.checkpoint.frames import is_sealed
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Save, SaveRow, Stored, Write, from_text
 from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, refuse_unsealed
@@ -50,6 +51,8 @@ class EncryptedBackend:
         self.setup, self.close, self.spare = inner.setup, inner.close, inner.spare
         self.exists, self.facts, self.usage = inner.exists, inner.facts, inner.usage
         self.claim, self.threads = inner.claim, inner.threads
+        self._cells = EncryptedCells(inner, self._encryption, require=require)
+        self.change_cells, self.cells = self._cells.change, self._cells.read
         self.sweep, self.sweeps = inner.sweep, inner.sweeps
         self.headers, self.rewrap = inner.headers, inner.rewrap
         # Outlines hold nothing that is encrypted; checks in them are those that the store compares.
@@ -124,13 +127,13 @@ class EncryptedBackend:
         raise _changing(source)
 
     def rotate(self) -> int:
-        """Wrap the data keys of all threads with the active master key, and return how many had another one.
+        """Wrap all data keys with the active master key, and return how many had another one.
 
         Raises:
             Misuse: A thread has a master key that is not known; the others are done.
             Corrupt: A header was altered or moved; the others are done.
         """
-        count, failed = 0, None
+        count, failed = self._cells.rotate(), None
         for page in self.inner.threads():
             threads = page
             while threads:

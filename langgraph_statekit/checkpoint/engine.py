@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.claims import Claim, Held, token_of
+from langgraph_statekit.checkpoint.cells import Cells
+from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
 from langgraph_statekit.checkpoint.expiry import Swept
@@ -42,6 +43,7 @@ from langgraph_statekit.checkpoint.records import (
     from_text,
     to_text,
 )
+from langgraph_statekit.checkpoint.requests import Requests
 from langgraph_statekit.checkpoint.retention import apply_policy, heads, keep_latest, keep_only, walk, without_runs
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, rewritten
@@ -54,29 +56,22 @@ _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 8
 
 
-class Engine:
+Forget = Callable[[Cells, str], Awaitable[None]]
+"""Removes what a feature knows of a deleted thread."""
+
+
+class Engine(Requests):
     """Operations over a backend; the codec comes with each call, since clones of a saver differ only in it."""
 
     def __init__(self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, bool]) -> None:
-        self._backend = backend
-        self._runtime = runtime
+        super().__init__(backend, runtime)
         self._frames = frames
         self._saves = saves
-        self._io = runtime.io
-        self._ready = False
+        self.forgetting: dict[str, Forget] = {}
         self.retention: Retention | None = None
         self.pacing = Pacing()
         self.ttl_us: int | None = 0
         self.sweeping: Sweeping | None = None
-
-    async def setup(self) -> None:
-        await self._io(self._backend.setup)
-        self._ready = True
-
-    async def _store(self) -> Backend:
-        if not self._ready:
-            await self.setup()
-        return self._backend
 
     async def _save(self, save: Save) -> bool:
         return await self._runtime.batched(self._saves, save)
@@ -207,8 +202,7 @@ class Engine:
 
     async def labels(self, thread_id: str) -> dict[str, RunnableConfig]:
         """Return the labelled checkpoints of a thread by label."""
-        store = await self._store()
-        outline = await self._io(store.outline, to_text(thread_id), NAMESPACE)
+        outline = await self.outline(to_text(thread_id), NAMESPACE)
         return {from_text(label): config_of(ref) for label, ref in labels_of(outline.rows).items()}
 
     async def unlabel(self, thread_id: str, label: str) -> None:
@@ -318,21 +312,13 @@ class Engine:
         read = self._frames.reader(thread, frames)
         return assembled(codec, names, seeds, steps, writes, read)
 
-    async def claim(self, claim: Claim) -> Held | None:
-        store = await self._store()
-        (held,) = await self._io(store.claim, [claim])
-        if isinstance(held, Exception):
-            raise held
-        return held
-
-    async def sleep(self, pause_s: float) -> None:
-        await self._runtime.sleep(pause_s)
-
     async def delete_thread(self, thread_id: str) -> None:
         if thread_id is None:  # would be the thread "None"
             raise Misuse("no thread is named: thread_id is None")
         store = await self._store()
         await self._io(store.drop_thread, to_text(thread_id))
+        for forget in self.forgetting.values():
+            await forget(self, to_text(thread_id))
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = {to_text(run_id) for run_id in require_ids(run_ids, "run_ids")}

@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.expiry import Swept
@@ -135,6 +136,15 @@ class ObservedEngine(Engine):
         with self._operation(Loaded, "get_delta_channel_history", config) as op:
             return await op.engine.get_delta_channel_history(_Measuring(codec, op), config, channels)
 
+    async def change_cell(self, change: CellChange) -> Changed:
+        with self._operation(Finished, "change_cell") as op:
+            op.thread_id = from_text(change.thread) or None
+            return await op.engine.change_cell(change)
+
+    async def cells(self, query: CellQuery) -> CellPage:
+        with self._operation(Finished, "cells") as op:
+            return await op.engine.cells(query)
+
     async def delete_thread(self, thread_id: str) -> None:
         with self._operation(Pruned, "delete_thread") as op:
             op.thread_id = str(thread_id)
@@ -170,6 +180,7 @@ class _Operation:
         self.engine = Engine(owner._backend, self, owner._frames, owner._saves)
         self.engine._ready = owner._ready
         self.engine.retention, self.engine.pacing = owner.retention, owner.pacing
+        self.engine.forgetting = owner.forgetting
         self.engine.ttl_us, self.engine.sweeping = owner.ttl_us, owner.sweeping
         self.plain_bytes = self._stored_bytes = self._checkpoints = 0
         self._thread_ids: dict[str, None] = {}

@@ -48,9 +48,9 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     raise StatekitError("the engine suspended under the blocking runtime")
 
 
-async def aside(call: Callable[[], None]) -> None:
+async def aside(call: Callable[[], T]) -> T:
     """Make a blocking call in a thread of its own, so that the event loop goes on."""
-    await asyncio.to_thread(call)
+    return await asyncio.to_thread(call)
 
 
 class Batcher(Generic[S, R]):

@@ -23,6 +23,7 @@ import ormsgpack
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from langgraph_statekit.checkpoint.cells import CellRef
 from langgraph_statekit.checkpoint.frames import DELTA, FORMAT, PADDED, SEALED, is_sealed
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
@@ -176,6 +177,19 @@ class DataKey:
             key, check = frame.base
             head = b"".join((head, key, self._check(key, check)))
         return Frame(frame.key, self._seal(head, frame.data, "frame", frame.key))
+
+    def seal_cell(self, ref: CellRef, value: bytes) -> bytes:
+        """Return the sealed value of a cell, which shows the id of its key."""
+        return self._seal(bytes((FORMAT, SEALED)) + self.id, value, "cell", *ref)
+
+    def sealed_cell(self, value: bytes) -> bool:
+        """Say whether the value of a cell is sealed with this key."""
+        return value[2 : 2 + HEADER_ID_BYTES] == self.id
+
+    def open_cell(self, ref: CellRef, value: bytes) -> bytes:
+        """Undo `seal_cell`."""
+        what = f"the record {from_text(ref.key)!r} ({ref.kind})"
+        return self._open(2 + HEADER_ID_BYTES, value, ref.thread, what, "cell", *ref)
 
     def open_row(self, row: Row) -> Row:
         """Undo `seal_row`."""

@@ -13,10 +13,12 @@ from typing import Final, NoReturn
 
 from langgraph_statekit.cli.change import fork, label, prune, rotate
 from langgraph_statekit.cli.doctor import doctor
+from langgraph_statekit.cli.effects import effects
 from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.terminal import without_login
+from langgraph_statekit.effect_rules import STATES
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, StatekitError
 from langgraph_statekit.readable import printable
 from langgraph_statekit.status import NAMES
@@ -169,6 +171,14 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         steps.add_argument(f"--{step}", dest="step", action="store_const", const=step, help=told)
     one.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     one.add_argument("--wait-s", type=float, default=0.0, metavar="S", help="wait so long for a thread that is leased")
+
+    one = command("effects", effects, "list effects on the world outside, or tell what became of one nobody knows of")
+    one.add_argument("action", choices=("ls", "resolve"), metavar="ls|resolve")
+    one.add_argument("words", nargs="*", metavar="WORD", help="ls: THREAD ...; resolve: THREAD KEY sent|not_sent")
+    one.add_argument("--state", choices=STATES, help="ls: only effects of this state")
+    one.add_argument("-n", "--limit", type=_count, help="ls: at most so many, those that changed last")
+    one.add_argument("--global", dest="is_global", action="store_true", help="resolve: KEY is one in the whole store")
+    one.add_argument("--note", metavar="TEXT", help="resolve: who found out, and how")
 
     one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")

@@ -20,6 +20,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, PostgresSaver
 from langgraph_statekit.checkpoint.backends.postgres_connections import Connections
+from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
 from langgraph_statekit.errors import Misuse, Unavailable
 from tests.servers import Server, Servers, _ordinary_user, free_ports, postgres_server, wait_until
 from tests.stores.pg import backend, frames, numbered, query, terminate, together
@@ -305,9 +306,14 @@ async def test_every_operation_works_behind_pgbouncer_in_transaction_mode(behind
         assert len([item async for item in saver.alist(at(thread))]) == 1
         await saver.adelete_thread(thread)
         assert await saver.aget_tuple(at(thread)) is None
+        lease = await saver.alease(thread)
+        asked = CellChange(ref=cell_ref("test", "k", thread), value=b"v", groups=("g",), expect=0, token=lease.token)
+        assert (await saver.async_cells.change_cell(asked)).made
+        await lease.arelease()
 
     await asyncio.gather(*(use(f"t{number}") for number in range(20)))
     assert len({item.config["configurable"]["thread_id"] async for item in saver.alist(None)}) == 20
+    assert len((await saver.async_cells.cells(CellQuery(kind="test", group="g"))).cells) == 20
 
 
 def test_many_workers_may_set_up_at_once_behind_pgbouncer(url: str, name: str, pgbouncer: str) -> None:

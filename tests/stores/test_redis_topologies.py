@@ -13,8 +13,10 @@ from redis.cluster import RedisCluster
 
 from langgraph_statekit import Encryption
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
+from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Write
-from langgraph_statekit.errors import Unavailable
+from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.errors import Fenced, Unavailable
 from tests.conformance import conforms
 from tests.faces import config
 from tests.servers import Server, wait_until
@@ -61,6 +63,34 @@ def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(
         for name in names[1:]:
             saver.copy_thread("t0", name)
             assert [item.checkpoint for item in saver.list(config(name))] == originals
+
+
+@PLAIN_OR_ENCRYPTED
+def test_cells_of_a_cluster_lie_beside_their_leases_and_are_listed_together(
+    url: str, encryption: Encryption | None
+) -> None:
+    with RedisSaver.from_url(url, prefix=fresh(), encryption=encryption) as saver:
+        made = []
+        for number in range(40):
+            lease = saver.lease(f"t{number}")
+            asked = CellChange(
+                ref=cell_ref("test", "k", f"t{number}"),
+                value=b"%d" % number,
+                groups=("g",),
+                expect=0,
+                token=lease.token,
+            )
+            made.append(run_sync(saver.cells.change_cell(asked)).cell)
+        page = run_sync(saver.cells.cells(CellQuery(kind="test", group="g", limit=30)))
+        rest = run_sync(saver.cells.cells(CellQuery(kind="test", group="g", before=page.cells[-1].place)))
+        assert {*page.cells, *rest.cells} == {*made}
+        found = run_sync(saver.cells.cells(CellQuery(kind="test", refs=[cell.ref for cell in made if cell])))
+        assert {*found.cells} == {*made}
+        saver.sweep()
+        stolen = saver.lease("t0", steal=True)
+        with pytest.raises(Fenced):
+            run_sync(saver.cells.change_cell(CellChange(ref=cell_ref("test", "k", "t0"), value=None, token=1)))
+        stolen.release()
 
 
 def test_a_copy_between_nodes_expires_in_a_time_of_its_own_unless_it_is_interrupted(url: str) -> None:
@@ -138,10 +168,12 @@ def test_a_failover_by_sentinel_is_survived(tmp_path: Path) -> None:
         url = f"redis+sentinel://127.0.0.1:{port_of(watcher)},127.0.0.1:1/main/0"
         with RedisSaver.from_url(url, retry_s=60) as saver:
             ids = chat(saver, 5)
+            made = run_sync(saver.cells.change_cell(CellChange(ref=cell_ref("test", "k"), value=b"v"))).cell
             ask(primary, "WAIT", 1, 0)
             wait_until(lambda: ask(replica, "DBSIZE") == ask(primary, "DBSIZE"), "the replica has it all")
             primary.kill()
             assert len(chat(saver, 2, "after")) == 2
+            assert run_sync(saver.cells.cells(CellQuery(kind="test"))).cells == [made]
             assert [item.checkpoint["id"] for item in saver.list(config())] == ids[::-1]
             watchers = AsyncSentinel([("127.0.0.1", port_of(watcher))])
             with RedisSaver(watchers.master_for("main")) as lent:

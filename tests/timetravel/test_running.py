@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send, interrupt
 
-from langgraph_statekit import Fenced, Misuse, NotMade, StatekitSaver, TimeTravel, pure
+from langgraph_statekit import EffectLedger, Fenced, Misuse, NotMade, StatekitSaver, TimeTravel, effect, pure
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.rehearsal import is_rehearsal, not_made
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, talk
@@ -188,3 +188,53 @@ def test_a_fork_under_a_lease_that_is_over_writes_nothing(real_sqlite: StatekitS
     assert stored(real_sqlite, "shop") == before
     assert TimeTravel(graph, second.config).fork(4).next == ["crawl"]
     second.release()
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_effects_of_a_ledger_hand_out_what_they_recorded(real: StatekitSaver, is_async: bool) -> None:
+    ledger = EffectLedger(real)
+    paid: list[str] = []
+
+    def transfer(order: str) -> str:
+        paid.append(order)
+        return f"receipt {order}"
+
+    @effect(key=lambda state: f"order-{len(state['log'])}", ledger=ledger)
+    def pay(state: Log) -> Log:
+        return {"log": [transfer(f"{len(state['log'])}")]}
+
+    graph: Any = StateGraph(Log)
+    graph.add_node("plan", pure(lambda state: {"log": ["plan"]}))
+    graph.add_node("pay", pay)
+    graph = graph.add_edge(START, "plan").add_edge("plan", "pay").compile(checkpointer=real)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    assert paid == ["1"]
+    tt = TimeTravel(graph, named("t"))
+
+    async def replay(where: int, effects: Any = "dry") -> Any:
+        return await tt.areplay(where, effects=effects) if is_async else tt.replay(where, effects=effects)
+
+    for mode in ("dry", "replay"):
+        replayed = await replay(0, mode)
+        assert replayed.ran.stopped == "end"
+        assert replayed.at().values == tt.at().values == {"log": ["plan", "receipt 1"]}
+    fork = tt.fork(0, edit={"log": ["more"]}, as_node="plan")  # the next payment is another one
+    assert fork.next == ["pay"]
+    tt.fork(fork, edit={"log": ["again"]}, as_node="plan")
+    before = stored(real, "t")
+    assert "'order-2' is not recorded" in (await replay(-1)).ran.stopped
+    with pytest.raises(NotMade):
+        await replay(-1, "replay")
+    assert stored(real, "t") == before
+    assert paid == ["1"]
+    assert [each.state for each in ledger.list("t")] == ["sent"]
+
+
+def test_a_replay_stores_nothing_in_a_store_without_effects(real_sqlite: StatekitSaver) -> None:
+    ledger = EffectLedger(real_sqlite)
+    graph: Any = StateGraph(Log)
+    graph.add_node("pay", pure(lambda state: {"log": [ledger.run("order-1", lambda: "paid")]}))
+    graph = graph.add_edge(START, "pay").compile(checkpointer=real_sqlite, interrupt_before=["pay"])
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    assert "'order-1' is not recorded" in TimeTravel(graph, named("t")).replay().ran.stopped
+    assert ledger.list() == []

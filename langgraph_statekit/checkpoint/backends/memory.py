@@ -8,6 +8,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from langgraph_statekit.checkpoint.cells import (
+    Cell,
+    CellChange,
+    CellPage,
+    CellQuery,
+    CellRef,
+    Changed,
+    is_news,
+    page_of,
+)
+from langgraph_statekit.checkpoint.cells import decide as decide_change
 from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_held, is_over
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
@@ -94,6 +105,7 @@ class MemoryBackend:
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}
         self._leases: dict[str, Held] = {}
+        self._cells: dict[CellRef, tuple[Cell, int | None]] = {}
 
     def setup(self) -> None:
         """Nothing to create."""
@@ -154,6 +166,37 @@ class MemoryBackend:
                     self._leases[claim.thread] = granted
                     self._live_on(claim.thread)
             return [self._leases.get(claim.thread) for claim in claims]
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        with self._lock:
+            return [self._change_cell(change) for change in changes]
+
+    def _change_cell(self, change: CellChange) -> Changed | Exception:
+        if is_late(change.token, self._leases.get(change.thread)):
+            return fenced(change)
+        cell, now_us = self._cell(change.ref), _now_us()
+        changed = decide_change(change, cell, now_us)
+        if is_news(changed, cell):
+            self._cells.pop(change.ref, None)
+            if changed.cell is not None:
+                until_us = None if change.ttl_us is None else now_us + change.ttl_us
+                self._cells[change.ref] = changed.cell, until_us
+        return changed
+
+    def _cell(self, ref: CellRef) -> Cell | None:
+        """Return a cell, unless it has expired: then it is removed."""
+        cell, until_us = self._cells.get(ref, (None, None))
+        if is_over(until_us, _now_us()):
+            del self._cells[ref]
+            return None
+        return cell
+
+    def cells(self, query: CellQuery) -> CellPage:
+        with self._lock:
+            found = [
+                cell for ref in (query.refs if query.refs is not None else [*self._cells]) if (cell := self._cell(ref))
+            ]
+            return CellPage(found if query.refs is not None else page_of(query, found), _now_us())
 
     def _save_row(self, save: SaveRow) -> bool:
         row, frames, at = save.row, save.frames, save.at
@@ -318,6 +361,8 @@ class MemoryBackend:
     def sweep(self, orphans_us: int) -> Swept:
         with self._lock:
             threads = orphans = 0
+            for each in [*self._cells]:
+                self._cell(each)
             for name in list(self._threads):
                 thread = self._alive(name)
                 if thread is None:

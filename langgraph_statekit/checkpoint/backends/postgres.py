@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import TupleRow, tuple_row
 
 from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
-from langgraph_statekit.checkpoint.backends import postgres_facts
+from langgraph_statekit.checkpoint.backends import postgres_cells, postgres_facts
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -25,7 +25,10 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     lender,
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import (
+    CLAIM,
     REKEYED,
+    SAVE_ROW,
+    SAVE_WRITES,
     columns,
     row_calls,
     row_of,
@@ -41,6 +44,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     version,
     warmed,
 )
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -70,20 +74,6 @@ _SWEEP_THREADS: Final = 4
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
-_SAVE_ROW: Final = (
-    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
-    " %b::bigint, %b::bytea))"
-)
-_SAVE_WRITES: Final = (
-    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
-    " %b::bytea[], %b::bytea))"
-)
-_CLAIM: Final = (
-    "SELECT n, holder, owner, token, until_us"
-    " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
-    " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
-)
 _ALIVE: Final = "(SELECT {schema}.alive_1(%b, %b))"
 _NOT_OVER: Final = (
     "NOT EXISTS (SELECT 1 FROM {schema}.threads e"
@@ -97,7 +87,7 @@ _BEFORE: Final = (
 
 
 class PostgresBackend:
-    """Threads in six tables of one schema, `thread_id` first in every key.
+    """Threads in six tables of one schema, and cells in two, `thread_id` first in every key.
 
     Args:
         client: `psycopg_pool.ConnectionPool`, `psycopg.Connection` (one verb at a time) or `Connections`. An
@@ -188,8 +178,8 @@ class PostgresBackend:
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make all saves in one statement."""
-        calls = [(_SAVE_ROW, *call) for call in row_calls(saves)] + [
-            (_SAVE_WRITES, *call) for call in writes_calls(saves)
+        calls = [(SAVE_ROW, *call) for call in row_calls(saves)] + [
+            (SAVE_WRITES, *call) for call in writes_calls(saves)
         ]
         calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
         done = self._run(
@@ -206,9 +196,15 @@ class PostgresBackend:
         asked = (claims[at] for at in order)
         wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
         held: list[Held | None] = [None] * len(claims)
-        for place, *lease in self._run(_CLAIM, *wanted):
+        for place, *lease in self._run(CLAIM, *wanted):
             held[order[place - 1]] = Held(*lease)
         return held
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        return postgres_cells.change(self._run, changes)
+
+    def cells(self, query: CellQuery) -> CellPage:
+        return postgres_cells.read(self._run, query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found: Row | None = None
@@ -337,7 +333,9 @@ class PostgresBackend:
     def sweep(self, orphans_us: int) -> Swept:
         [[threads]] = self._run("SELECT {schema}.sweep_threads_1(%b)", _SWEEP_THREADS)
         [[orphans]] = self._run("SELECT {schema}.sweep_orphans_1(%b)", orphans_us)
-        return Swept(threads, orphans or 0, more=threads > 0 or orphans is not None)
+        [[cells]] = self._run(postgres_cells.SWEEP, postgres_cells.SWEEP_CELLS)
+        more = threads > 0 or orphans is not None or cells == postgres_cells.SWEEP_CELLS
+        return Swept(threads, orphans or 0, more)
 
 
 class PostgresSaver(StatekitSaver):

@@ -14,6 +14,20 @@ from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveW
 REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
+SAVE_ROW: Final = (
+    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
+    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
+    " %b::bigint, %b::bytea))"
+)
+SAVE_WRITES: Final = (
+    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
+    " %b::bytea[], %b::bytea))"
+)
+CLAIM: Final = (
+    "SELECT n, holder, owner, token, until_us"
+    " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
+    " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
+)
 
 
 def size_bytes(save: Save) -> int:

@@ -14,6 +14,7 @@ from redis import RedisCluster
 
 from langgraph_statekit.checkpoint.backends import redis_facts
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
+from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
@@ -40,6 +41,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -94,6 +96,7 @@ class RedisBackend:
         self._prefix = prefix
         self._retry_s = retry_s
         self._calls = Calls(client, prefix, retry_s)
+        self._cells = RedisCells(self._calls, prefix)
 
     def setup(self) -> None:
         """Nothing to create."""
@@ -136,6 +139,12 @@ class RedisBackend:
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         replies = self._calls.eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
         return [reply if isinstance(reply, Exception) else unpack_lease(reply) for reply in replies]
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        return self._cells.change(changes)
+
+    def cells(self, query: CellQuery) -> CellPage:
+        return self._cells.read(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         found = self._run("load", thread, ns, optional(id), int(refresh))
@@ -226,6 +235,7 @@ class RedisBackend:
                     if isinstance(reply, Exception):
                         raise reply
                     orphans += reply
+        self._cells.sweep()
         return Swept(orphans=orphans)
 
     def _with_runs(self, threads: Sequence[str], run_ids: Collection[str]) -> list[str]:

@@ -28,8 +28,17 @@ from langgraph_statekit.errors import Misuse
 T = TypeVar("T")
 
 _PARTS: Final = ("redis.lua", "redis_read.lua", "redis_change.lua")
-_SCRIPT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS)
-_SHA: Final = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+class Script:
+    """A script and the name by which a server knows it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_SCRIPT: Final = Script("\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS))
 
 
 class Calls:
@@ -74,23 +83,25 @@ class Calls:
 
         def call(client: Client) -> Any:
             try:
-                return client.evalsha(_SHA, len(keys), *keys, *plain)
+                return client.evalsha(_SCRIPT.sha, len(keys), *keys, *plain)
             except failures.NoScriptError:
-                return client.eval(_SCRIPT, len(keys), *keys, *plain)
+                return client.eval(_SCRIPT.text, len(keys), *keys, *plain)
 
         return self.ask(call)
 
-    def eval_all(self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]) -> list[Any]:
+    def eval_all(
+        self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]], script: Script = _SCRIPT
+    ) -> list[Any]:
         """Return the reply or the error of each call."""
         replies: list[Any] = [failures.NoScriptError()] * len(calls)
-        commands = [evalsha(keys, args) for keys, args in calls]
+        commands = [evalsha(keys, args, script) for keys, args in calls]
         left = list(range(len(calls)))
         while left:
             for at, reply in zip(left, self.pipeline([commands[at] for at in left], errors=True), strict=True):
                 replies[at] = reply
             left = [at for at in left if isinstance(replies[at], failures.NoScriptError)]
             if left:  # the first loads the script for the others, on a cluster for those of its node
-                commands[left[0]] = ("EVAL", _SCRIPT, *commands[left[0]][2:])
+                commands[left[0]] = ("EVAL", script.text, *commands[left[0]][2:])
         return replies
 
     def pipeline(self, commands: Sequence[tuple[Argument, ...]], *, errors: bool = False) -> list[Any]:
@@ -138,6 +149,6 @@ class Calls:
             return self._client
 
 
-def evalsha(keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
-    """Return the command that calls the script."""
-    return ("EVALSHA", _SHA, len(keys), *keys, *encoded(args))
+def evalsha(keys: Sequence[bytes], args: Sequence[Argument], script: Script = _SCRIPT) -> tuple[Argument, ...]:
+    """Return the command that calls a script."""
+    return ("EVALSHA", script.sha, len(keys), *keys, *encoded(args))

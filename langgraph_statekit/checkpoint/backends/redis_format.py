@@ -28,7 +28,7 @@ from langgraph_statekit.errors import Corrupt, SchemaTooNew
 BUCKETS: Final = 1024
 FORMAT: Final = 1
 REKEYED: Final = 3
-_FENCED: Final = 2
+FENCED: Final = 2
 Argument = str | bytes | int
 _FORMAT_BYTE: Final = bytes((FORMAT,))
 _ROW: Final = Struct(">BBII")
@@ -122,7 +122,7 @@ def unpack_row(thread: str, name: bytes, head: bytes, body: bytes = b"") -> Row:
         SchemaTooNew: A later release wrote them.
     """
     if head[:1] > _FORMAT_BYTE:
-        raise _too_new(head[0])
+        raise too_new(head[0])
     try:
         _, hidden, texts_size, deltas_size = _ROW.unpack_from(head)
         deltas = _ROW.size + texts_size
@@ -180,7 +180,7 @@ def unpack_writes(blobs: Sequence[bytes]) -> list[Write]:
     writes = []
     for blob in reversed(blobs):
         if blob[:1] > _FORMAT_BYTE:
-            raise _too_new(blob[0])
+            raise too_new(blob[0])
         try:
             at = _BATCH_BYTES + int.from_bytes(blob[_BATCH_BYTES - 4 : _BATCH_BYTES], "big")
             task = blob[_BATCH_BYTES:at].decode()
@@ -203,7 +203,8 @@ def scored(reply: Sequence[Any]) -> list[tuple[str, int]]:
     return [(flat[at].decode(), int(float(flat[at + 1]))) for at in range(0, len(flat), 2)]
 
 
-def _too_new(format: int) -> SchemaTooNew:
+def too_new(format: int) -> SchemaTooNew:
+    """Return the error for a later format."""
     return SchemaTooNew(f"a stored value has format {format}, this release reads {FORMAT}: upgrade it")
 
 
@@ -213,7 +214,7 @@ def saved(save: Save, reply: Any) -> bool | Exception:
         return reply
     if reply == REKEYED:
         return rekeyed(save.thread)
-    return fenced(save) if reply == _FENCED else reply == 1
+    return fenced(save) if reply == FENCED else reply == 1
 
 
 def address(thread: str) -> tuple[int, str]:

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
+from langgraph_statekit.checkpoint.backends import sqlite_cells as cells
 from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_headers as keys
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, is_over
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -47,7 +49,9 @@ from langgraph_statekit.checkpoint.tenants import path_of
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_SCRIPTS: Final = {1: "sqlite.sql", 2: "sqlite_cells.sql"}
+"""What brings a file from the format before to this one."""
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
 _PLACES: Final = """
@@ -110,10 +114,10 @@ class SqliteBackend:
             if self._version(db) == FORMAT:
                 return
         with self._writing() as db:
-            if self._version(db) < FORMAT:
-                for statement in resources.files(__package__).joinpath("sqlite.sql").read_text().split(";"):
+            for number in range(self._version(db) + 1, FORMAT + 1):
+                for statement in resources.files(__package__).joinpath(_SCRIPTS[number]).read_text().split(";"):
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {FORMAT}")
+                db.execute(f"PRAGMA user_version = {number}")
 
     def _version(self, db: sqlite3.Connection) -> int:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
@@ -172,6 +176,14 @@ class SqliteBackend:
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._writing() as db:
             return [life.claim(db, claim) for claim in claims]
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        with self._writing() as db:
+            return [cells.change(db, change) for change in changes]
+
+    def cells(self, query: CellQuery) -> CellPage:
+        with self._reading() as db:
+            return cells.read(db, query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._reading() as db:
@@ -270,7 +282,8 @@ class SqliteBackend:
 
     def sweep(self, orphans_us: int) -> Swept:
         with self._writing() as db:
-            return life.sweep(db, orphans_us)
+            swept, more = life.sweep(db, orphans_us), cells.sweep(db)
+            return swept._replace(more=swept.more or more)
 
 
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.bulk import change_thread, copy_thread, drop, sweep
+from langgraph_statekit.checkpoint.backends.objects.cells import ObjectCells
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.heads import Heads
 from langgraph_statekit.checkpoint.backends.objects.index import (
@@ -31,6 +32,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -48,6 +50,9 @@ from langgraph_statekit.checkpoint.records import (
 )
 from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import Corrupt, StatekitError
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 _SEGMENTS_AT_ONCE: Final = 8
 _LIST_ALL_ROWS: Final = 20
@@ -80,6 +85,7 @@ class ObjectBackend:
         self._bucket = Bucket(driver, retry_s, parallel)
         self._reader = Reader(self._bucket, f"{prefix}/t" if prefix else "t")
         self._heads = Heads(self._bucket, self._reader)
+        self._cells = ObjectCells(self._bucket, self._reader)
         self._grace_s = grace_s
         self._parallel = parallel
         self._lanes = Threads(parallel)
@@ -114,16 +120,25 @@ class ObjectBackend:
         return self._saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
-        results: list[Held | Exception | None] = [None] * len(claims)
+        return self._each(self._heads.claim, claims)
+
+    def _each(self, call: Callable[[S], R], items: Sequence[S]) -> Sequence[R | Exception]:
+        results: dict[int, R | Exception] = {}
 
         def run(at: int) -> None:
             try:
-                results[at] = self._heads.claim(claims[at])
+                results[at] = call(items[at])
             except Exception as error:
                 results[at] = error
 
-        in_parallel(self._lanes, [partial(run, at) for at in range(len(claims))])
-        return results
+        in_parallel(self._lanes, [partial(run, at) for at in range(len(items))])
+        return [results[at] for at in range(len(items))]
+
+    def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
+        return self._each(self._cells.change, changes)
+
+    def cells(self, query: CellQuery) -> CellPage:
+        return self._cells.read(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))
@@ -316,4 +331,5 @@ class ObjectBackend:
         return self._reader.threads(run_ids)
 
     def sweep(self, orphans_us: int) -> Swept:
+        self._cells.sweep()
         return sweep(self._bucket, self._reader, self._heads, orphans_us)
