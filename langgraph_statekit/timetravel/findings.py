@@ -99,17 +99,22 @@ def _key(value: Any) -> Any:
     return text(value) if isinstance(value, str | list | int | float) else None
 
 
+def _done(moment: Moment) -> Iterator[tuple[str, str]]:
+    for change in moment.changes or ():
+        if change.kind == "added" and change.path.endswith("]") and (key := _key(change.after)) is not None:
+            yield f"{clipped(change.channel, 60)} got", key
+    for each in moment.decisions:
+        if each.kind == CALL:
+            yield "called with the same arguments", f"{clipped(each.name, 60)}({each.text})"
+
+
 def _again(moments: Sequence[Moment]) -> Iterator[Finding]:
     """Yield items that were added, and calls that were made, again and again."""
     seen: dict[tuple[str, str], list[Moment]] = {}
     for moment in moments:
-        for change in moment.changes or ():
-            if change.kind == "added" and change.path.endswith("]") and (key := _key(change.after)) is not None:
-                seen.setdefault((f"{clipped(change.channel, 60)} got", key), []).append(moment)
-        for each in moment.decisions:
-            if each.kind == CALL:
-                call = f"{clipped(each.name, 60)}({each.text})"
-                seen.setdefault(("called with the same arguments", call), []).append(moment)
+        # Once for each step: tasks of a fan-out may well do the same.
+        for told in dict.fromkeys(_done(moment)):
+            seen.setdefault(told, []).append(moment)
     for (what, key), at in seen.items():
         if len(at) >= _AGAIN:
             told = f"{clipped(key, 120)} {what}" if what.startswith("called") else f"{what} {clipped(key, 120)}"

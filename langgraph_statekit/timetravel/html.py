@@ -21,6 +21,8 @@ _STATE: Final = 6000
 _VALUE: Final = 1500
 _OPEN_FINDINGS: Final = 6
 _LINE: Final = 90
+_DOT: Final = 12
+_CROWD: Final = 60
 _LEVELS: Final = {"bad": "✕", "warn": "!", "note": "i"}
 
 
@@ -45,7 +47,9 @@ def timeline_html(shown: Shown) -> str:
     rows = (_row(moment, shown, anchor, names[moment.point.id], depths[moment.point.id]) for moment in moments)
     older = "<p class='sk-sum'>Older checkpoints are not on this page.</p>" if shown.page.older else ""
     earlier = "".join(_row(each, shown, anchor, "earlier", 0) for pair in shown.page.earlier for each in reversed(pair))
-    picture = f"<div class='sk-pic'><div>{timeline_svg(shown)}{dot_links(shown, anchor)}</div></div>" if moments else ""
+    wide = f" style='min-width:{len(moments) * _DOT}px'" if len(moments) > _CROWD else ""
+    drawn = f"<div{wide}>{timeline_svg(shown)}{dot_links(shown, anchor)}</div>"
+    picture = f"<div class='sk-pic'>{drawn}</div>" if moments else ""
     return (
         f"<section class='sk-tt' aria-label='Time travel'><style>{STYLE}</style>{title}"
         f"{_findings(shown, anchor)}{picture}{_legend() if moments else ''}"

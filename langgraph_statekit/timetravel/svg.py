@@ -16,6 +16,7 @@ from langgraph_statekit.timetravel.text import clock, headline, step_name
 LANE: Final = 40
 _DOT: Final = 25
 _BARS: Final = 46
+_WIDE: Final = 98
 _MOST_LANES: Final = 14
 COLORS: Final = {"input": "#0969da", "loop": "#1a7f37", "update": "#8250df", "fork": "#bc4c00"}
 _BAD: Final = "#cf222e"
@@ -23,7 +24,8 @@ _FG: Final = "#57606a"
 STYLE: Final = (
     ".sk-dot-input{fill:var(--sk-input,#0969da)}.sk-dot-loop{fill:var(--sk-loop,#1a7f37)}"
     ".sk-dot-update{fill:var(--sk-update,#8250df)}.sk-dot-fork{fill:var(--sk-fork,#bc4c00)}"
-    ".sk-svg-text{fill:var(--sk-muted,#57606a)}.sk-svg-line{stroke:var(--sk-line,#8c959f)}"
+    ".sk-svg-text{fill:var(--sk-muted,#57606a);paint-order:stroke;stroke:var(--sk-bg,#ffffff);stroke-width:3px}"
+    ".sk-svg-line{stroke:var(--sk-line,#8c959f)}"
     ".sk-svg-bad{stroke:var(--sk-bad,#cf222e)}.sk-svg-bar{fill:var(--sk-muted,#57606a)}"
     ".sk-svg-warn{stroke:var(--sk-fork,#bc4c00)}.sk-svg-halo{stroke:var(--sk-bg,#ffffff)}"
 )
@@ -41,7 +43,7 @@ def timeline_svg(shown: Shown) -> str:
         return ""
     lanes = shown.lanes[:_MOST_LANES]
     left = len(shown.lanes) - len(lanes)
-    x = {moment.point.id: f"{(at + 0.5) * 100 / len(moments):.2f}%" for at, moment in enumerate(moments)}
+    x = {moment.point.id: f"{_across(at, len(moments)):.2f}%" for at, moment in enumerate(moments)}
     y = {point.id: at * LANE + _DOT for at, lane in enumerate(lanes) for point in lane.points}
     tall = len(lanes) * LANE + (18 if left else 0)
     title = attr(f"Timeline of thread {clipped(shown.thread_id, 100)}: {shown.summary}", 500)
@@ -50,8 +52,8 @@ def timeline_svg(shown: Shown) -> str:
         f'height="{tall + 2 * _BARS}" font-family="system-ui,sans-serif" font-size="11">',
         f"<title>{title}</title>",
     ]
-    for at, lane in enumerate(lanes):
-        parts += _lane(lane, at, x, y)
+    parts += (line for lane in lanes for line in _lines(lane, x, y))
+    parts += (_name(lane, at) for at, lane in enumerate(lanes))
     parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y))
     if left:
         more = f"and {left} more lane{'s' * (left > 1)}, listed below"
@@ -63,7 +65,12 @@ def timeline_svg(shown: Shown) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _lane(lane: Lane, at: int, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
+def _across(at: int, count: int) -> float:
+    """Return where the checkpoint of this place stands, in percent; the ends keep a margin for half a dot."""
+    return (at + 0.5) * _WIDE / count + (100 - _WIDE) / 2
+
+
+def _lines(lane: Lane, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
     first, last = lane.points[0], lane.points[-1]
     dash = ' stroke-dasharray="4 3"' if lane.depth else ""
     stroke = f'class="sk-svg-line" stroke="#8c959f" stroke-width="2"{dash}'
@@ -71,11 +78,12 @@ def _lane(lane: Lane, at: int, x: dict[str, str], y: dict[str, int]) -> Iterator
     if above in x and above in y:
         yield f'<line {stroke} x1="{x[above]}" y1="{y[above]}" x2="{x[first.id]}" y2="{y[first.id]}"/>'
     yield f'<line {stroke} x1="{x[first.id]}" y1="{y[first.id]}" x2="{x[last.id]}" y2="{y[last.id]}"/>'
-    name = f"{'↳ ' * bool(lane.depth)}{lane.name}"
-    yield (
-        f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{at * LANE + 12}" direction="ltr" unicode-bidi="embed">'
-        f"{attr(name, 60)}</text>"
-    )
+
+
+def _name(lane: Lane, at: int) -> str:
+    name = attr(f"{'↳ ' * bool(lane.depth)}{lane.name}", 60)
+    place = f'x="4" y="{at * LANE + 12}" direction="ltr" unicode-bidi="embed"'
+    return f'<text class="sk-svg-text" fill="{_FG}" {place}>{name}</text>'
 
 
 def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
@@ -105,7 +113,7 @@ def dot_links(shown: Shown, anchor: str) -> str:
     tops = {point.id: at * LANE + _DOT for at, lane in enumerate(shown.lanes[:_MOST_LANES]) for point in lane.points}
     links = (
         f"<a class='sk-hot' href='#{anchor}{place(moment.point)}' title='{(text := told(moment, shown))}' "
-        f"aria-label='{text}' style='left:{(at + 0.5) * 100 / len(moments):.2f}%;top:{tops[moment.point.id]}px'></a>"
+        f"aria-label='{text}' style='left:{_across(at, len(moments)):.2f}%;top:{tops[moment.point.id]}px'></a>"
         for at, moment in enumerate(moments)
         if moment.point.id in tops
     )
@@ -143,13 +151,14 @@ def _bars(name: str, values: Sequence[float], top: int, texts: Sequence[str]) ->
     )
     if not most:
         return
-    wide = 100 / len(values)
+    wide = _WIDE / len(values)
     for at, value in enumerate(values):
         # By the square root, so that small ones are seen beside large ones.
         tall = max(math.sqrt(max(value, 0) / most) * (_BARS - 20), 1 if value > 0 else 0)
         if tall:
+            left = _across(at, len(values)) - 0.35 * wide
             yield (
-                f'<rect class="sk-svg-bar" fill="{_FG}" x="{(at + 0.15) * wide:.2f}%" y="{top + _BARS - 4 - tall:.1f}" '
+                f'<rect class="sk-svg-bar" fill="{_FG}" x="{left:.2f}%" y="{top + _BARS - 4 - tall:.1f}" '
                 f'width="{wide * 0.7:.2f}%" height="{tall:.1f}"><title>{name} {attr(texts[at])}</title></rect>'
             )
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from html.parser import HTMLParser
-from typing import Any
+from typing import Annotated, Any, TypedDict
 from xml.etree import ElementTree
 
 import pytest
 from langchain_core.messages import AIMessage
+from langgraph.graph import START, StateGraph
+from langgraph.types import Send
 
 from langgraph_statekit import StatekitSaver, TimeTravel
 from langgraph_statekit.timetravel.decisions import decisions
 from tests.timetravel.kit import EMOJI, HTML, LONG, RTL, START_OF_SHOP, hostile, monitor, named, put, talk
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
 
 PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "main"}
 TAGS = PAGE_TAGS | {
@@ -47,7 +55,9 @@ class Checked(HTMLParser):
                 self.odd.append(f"{tag} {name}={value!r}")
             if name == "href" and not re.fullmatch(r"#[\w-]+", value or ""):
                 self.odd.append(f"{tag} {name}={value!r}")
-            if name == "style" and not re.fullmatch(r"margin-left:[\d.]+em|left:[\d.]+%;top:\d+px", value or ""):
+            if name == "style" and not re.fullmatch(
+                r"margin-left:[\d.]+em|min-width:\d+px|left:[\d.]+%;top:\d+px", value or ""
+            ):
                 self.odd.append(f"{tag} {name}={value!r}")
         self.rows += tag == "details" and ("class", "sk-row") in attrs
         if tag not in VOID:
@@ -108,8 +118,6 @@ def test_a_hostile_thread_steers_no_terminal_and_no_diagram(broken: TimeTravel) 
 
 
 def test_hostile_names_of_nodes_are_shown_and_cut(real_sqlite: StatekitSaver) -> None:
-    from langgraph.graph import START, StateGraph
-
     graph: Any = StateGraph(dict)
     before = START
     for name in (HTML.replace(":", ""), LONG, EMOJI, RTL):
@@ -218,3 +226,20 @@ def test_every_dot_has_a_name_and_leads_to_its_row(real_sqlite: StatekitSaver) -
     assert len(rows) == len(dots) == 13
     assert {target for target, _ in dots} == rows
     assert all(label.startswith("step ") for _, label in dots)
+
+
+def test_a_wide_fan_out_is_shown_whole_and_is_no_repetition(in_memory: Any) -> None:
+    inner: Any = StateGraph(Log)
+    inner.add_node("look", lambda state: {"log": ["same"]})
+    graph: Any = StateGraph(Log)
+    graph.add_node("fan", lambda state: {})
+    graph.add_node("work", inner.add_edge(START, "look").compile())
+    graph.add_edge(START, "fan")
+    graph.add_conditional_edges("fan", lambda state: [Send("work", {"log": []}) for _ in range(40)], ["work"])
+    graph.compile(checkpointer=in_memory).invoke({"log": []}, named("t"), durability="sync")
+    shown = TimeTravel(in_memory, thread_id="t").timeline(limit=500)
+    found = Checked(shown._repr_html_())
+    assert (found.odd, found.rows) == ([], len(shown.page.moments))
+    assert len(shown.lanes) == 41
+    assert "and 27 more lanes" in shown.svg()
+    assert not shown.findings
