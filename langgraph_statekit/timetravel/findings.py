@@ -18,6 +18,8 @@ WARN: Final = "warn"
 NOTE: Final = "note"
 _ORDER: Final = (BAD, WARN, NOTE)
 _LOST: Final = 2
+_LOST_NUMBER: Final = 10
+"""Smaller numbers fall to zero all the time, such as a count of tries."""
 _AGAIN: Final = 3
 _IDLE: Final = 3
 _MOST: Final = 12
@@ -79,16 +81,17 @@ def losses(moments: Sequence[Moment]) -> list[Finding]:
 def _lost(moments: Sequence[Moment]) -> Iterator[tuple[str, Finding]]:
     for before, after in _pairs(moments):
         for name, was in before.lengths.items():
-            now = after.lengths.get(name, 0)
-            if was >= _LOST and now == 0 and after.point.source != "fork":
-                gone = name not in after.channels or after.channels[name] is None
-                what = "was lost" if gone else "fell to 0" if isinstance(after.channels[name], int | float) else ""
-                told = what or "became empty"
-                size = f"{was:g}" if what == "fell to 0" else f"{was:,.0f} {'items' if was != 1 else 'item'}"
-                yield (
-                    name,
-                    Finding(BAD, f"{clipped(name, 60)} {told} at {_at(after)}: it was {size} before", after.point),
-                )
+            is_number = isinstance(before.channels.get(name), int | float)
+            if (
+                was < (_LOST_NUMBER if is_number else _LOST)
+                or after.lengths.get(name, 0)
+                or after.point.source == "fork"
+            ):
+                continue
+            gone = after.channels.get(name) is None
+            told = "was lost" if gone else "fell to 0" if is_number else "became empty"
+            size = f"{was:g}" if is_number else f"{was:,.0f} items"
+            yield name, Finding(BAD, f"{clipped(name, 60)} {told} at {_at(after)}: it was {size} before", after.point)
 
 
 def _key(value: Any) -> Any:

@@ -110,11 +110,11 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
     inset = f" style='margin-left:{min(depth, 4) * 1.25}em'" if depth else ""
     return (
         f"<details class='sk-row' id='{anchor}{place(point)}'{inset}><summary>"
-        f"<span class='sk-sign sk-c-{kind}' aria-hidden='true'>{sign}</span>"
-        f"<span class='sk-step'>{attr(step_name(point), 12)}</span>"
-        f"<span class='sk-node' title='{attr(node, 400)}'><bdi>{attr(node, 60)}</bdi></span>"
-        f"<span class='sk-what'>{''.join(badges)} <bdi>{attr(headline(moment, 160), 200)}</bdi></span>"
-        f"<span class='sk-num'>{attr(duration(moment.duration_s))}</span>"
+        f"<span class='sk-sign sk-c-{kind}' aria-hidden='true'>{sign}</span> "
+        f"<span class='sk-step'>{attr(step_name(point), 12)}</span> "
+        f"<span class='sk-node' title='{attr(node, 400)}'><bdi>{attr(node, 60)}</bdi></span> "
+        f"<span class='sk-what'>{' '.join(badges)} <bdi>{attr(headline(moment, 160), 200)}</bdi></span> "
+        f"<span class='sk-num'>{attr(duration(moment.duration_s))}</span> "
         f"<span class='sk-num'>{attr(size(moment.size_bytes))}</span>"
         f"</summary><div class='sk-body'>{''.join(_body(moment))}</div></details>"
     )

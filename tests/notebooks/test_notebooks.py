@@ -33,6 +33,7 @@ def test_a_notebook_runs_and_ends_with_something_to_look_at(
     nbformat = pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
     assert re.search(r"Takes: about \d+ seconds", notebook.cells[0].source)
     client = nbclient.NotebookClient(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from html.parser import HTMLParser
 from typing import Annotated, Any, TypedDict
 from xml.etree import ElementTree
@@ -209,6 +210,46 @@ def test_a_restart_from_the_beginning_stands_out(in_memory: Any) -> None:
     graph.invoke(START_OF_SHOP, named("shop"), durability="sync", interrupt_after=["crawl"])
     (found,) = (each for each in TimeTravel(graph, named("shop")).timeline().findings if "anew" in each.text)
     assert "while 'cut' was still to run" in found.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (137, 0, "done fell to 0 at step 0 (start): it was 137 before"),
+        (3, 0, None),
+        ([1, 2], [], "done became empty at step 0 (start): it was 2 items before"),
+        ([1], [], None),
+        ({"a": 1, "b": 2}, None, "done was lost at step 0 (start): it was 2 items before"),
+        ("text", "", "done became empty at step 0 (start): it was 4 items before"),
+        (True, False, None),
+    ],
+)
+def test_what_is_lost_at_once_stands_out(in_memory: Any, before: Any, after: Any, told: str | None) -> None:
+    put(in_memory, "t", [{"done": before}, {"done": after}])
+    assert [each.text for each in TimeTravel(in_memory, thread_id="t").timeline().findings] == [told] * bool(told)
+
+
+def test_a_queue_that_is_emptied_again_and_again_is_not_lost(in_memory: Any) -> None:
+    put(in_memory, "t", [{"queue": queue} for _ in range(3) for queue in ([1, 2], [])])
+    assert not TimeTravel(in_memory, thread_id="t").timeline().findings
+
+
+def test_without_styles_the_same_text_is_there(real_sqlite: StatekitSaver) -> None:
+    page = TimeTravel(talk(real_sqlite), named("agent"))._repr_html_()
+    text = re.sub(r"<style>.*?</style>|<svg.*</svg>", "", page)
+    text = re.sub(r"</(?:p|li|h3|h4|h5|summary|td|dt|dd|div)>", "\n", text)
+    words = re.sub(r" +", " ", re.sub(r"<[^>]+>", "", text))
+    assert "● 5 think → get_price(sku=&quot;A-1&quot;" in words
+    assert "What stands out\n" in words
+
+
+def test_a_widget_without_its_library_names_the_extra(
+    real_sqlite: StatekitSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    monkeypatch.delitem(sys.modules, "langgraph_statekit.timetravel.widget", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"langgraph-statekit\[notebook\]"):
+        TimeTravel(real_sqlite, thread_id="t").widget()
 
 
 def test_steps_that_change_nothing_stand_out(in_memory: Any) -> None:
