@@ -116,8 +116,8 @@ def _again(moments: Sequence[Moment]) -> Iterator[Finding]:
     seen: dict[tuple[str, str], list[Moment]] = {}
     for moment in moments:
         # Once for each step: tasks of a fan-out may well do the same.
-        for told in dict.fromkeys(_done(moment)):
-            seen.setdefault(told, []).append(moment)
+        for each in dict.fromkeys(_done(moment)):
+            seen.setdefault(each, []).append(moment)
     for (what, key), at in seen.items():
         if len(at) >= _AGAIN:
             told = f"{clipped(key, 120)} {what}" if what.startswith("called") else f"{what} {clipped(key, 120)}"

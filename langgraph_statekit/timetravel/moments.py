@@ -178,7 +178,7 @@ def moment_of(item: CheckpointTuple, parent: CheckpointTuple | None) -> Moment:
         )
     )
     found += [*_sent(item, point), *_deltas(item, parent)]
-    nodes = list(dict.fromkeys(_ran(point, parent)))
+    nodes = list(dict.fromkeys(_ran(point, item, parent)))
     # A subgraph begins with the messages of the graph around it, which are told there.
     fresh = list(_new_messages(state, before, names)) if known and (nodes or not point.ns) else []
     ended = parent and point.source in ("loop", "input")
@@ -224,8 +224,15 @@ def _deltas(item: CheckpointTuple, parent: CheckpointTuple | None) -> Iterator[C
             yield Change(channel, "added", None, glance(value, 500))
 
 
-def _ran(point: Point, parent: CheckpointTuple | None) -> Iterator[str]:
+def _ran(point: Point, item: CheckpointTuple, parent: CheckpointTuple | None) -> Iterator[str]:
     if parent is None or point.source != "loop":
+        return
+    before = parent.metadata.get("step")
+    if point.step is not None and isinstance(before, int) and point.step > before + 1:
+        # A saver left out the steps between: all nodes are told that have seen anything new since.
+        seen = parent.checkpoint["versions_seen"]
+        ran = (name for name, own in item.checkpoint["versions_seen"].items() if own != seen.get(name))
+        yield from (name for name in ran if not name.startswith("__"))
         return
     values = parent.checkpoint["channel_values"]
     yield from (name for name in next_nodes(parent.checkpoint, values) if name != "__start__")

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
-from langgraph_statekit import StatekitSaver, TimeTravel
+from langgraph_statekit import Sampled, StatekitSaver, TimeTravel
 from langgraph_statekit.timetravel.decisions import decisions
 from tests.timetravel.kit import EMOJI, HTML, LONG, RTL, START_OF_SHOP, hostile, monitor, named, put, talk
 
@@ -284,3 +284,13 @@ def test_a_wide_fan_out_is_shown_whole_and_is_no_repetition(in_memory: Any) -> N
     assert len(shown.lanes) == 41
     assert "and 27 more lanes" in shown.svg()
     assert not shown.findings
+
+
+def test_steps_that_a_saver_left_out_are_told_as_one(in_memory: Any) -> None:
+    graph = monitor(Sampled(in_memory, every=3))
+    graph.invoke(START_OF_SHOP, named("shop"))
+    moments = TimeTravel(graph, named("shop")).timeline().page.moments
+    assert [(each.point.step, sorted(each.nodes)) for each in moments[:2]] == [
+        (18, ["crawl", "cut"]),
+        (15, ["crawl", "cut"]),
+    ]
