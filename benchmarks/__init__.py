@@ -13,6 +13,7 @@ WORKLOADS = (
     "objects",
     "growth",
     "sampled",
+    "watchdog",
     "life",
     "roundtrips",
     "memory",

@@ -1,181 +1,66 @@
-"""Watch competitors' prices for a whole catalogue, and survive being killed at any item.
+"""Watch competitors' prices for a whole catalogue, and survive being killed, stopped or upgraded at any item.
 
 A LangGraph loop over a catalogue: `crawl` one competitor page, `decide` on a price, `apply` it to the shop's price
-table, then the next item. Every step is a checkpoint. Kill the process, start it again with the same `--thread`, and
-it goes on at the item where it stopped; no price is changed twice. One process works on a thread at a time.
+table, then the next item, and a report after each batch of 50. Every step is a checkpoint. Kill the process, start it
+again with the same `--thread`, and it goes on at the item where it stopped; or let another one with `--watch` go on
+with it. No price is changed twice: each change goes through the effect ledger, under the thread's lease.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import io
 import math
 import os
 import signal
-import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
-from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import RunControl, Runtime
-from langgraph.types import RetryPolicy
-from shop import (
-    BadPage,
-    Crawl,
-    InputError,
-    Item,
-    PriceTable,
-    RepeatedKey,
-    crawl_page,
-    money,
-    read_catalogue,
-    read_price,
+from langgraph.runtime import RunControl
+from pricing import (
+    BATCH,
+    RELEASES,
+    TRIES,
+    build_graph,
+    fingerprint,
+    first_state,
+    key_of,
+    most_steps,
+    new_price,
 )
+from shop import Crawl, InputError, Item, Page, PriceTable, crawl_page, read_catalogue
 
-from langgraph_statekit import StatekitError, open_saver
+from langgraph_statekit import (
+    Conflict,
+    EffectLedger,
+    Fenced,
+    Lease,
+    StatekitError,
+    StatekitSaver,
+    Supervisor,
+    guard,
+    open_saver,
+)
+from langgraph_statekit.events import Supervised
 
 CATALOGUE = Path(__file__).with_name("price_monitor") / "catalogue.csv"
-STEPS_PER_ITEM = 3
-TRIES = 4
-CRAWL_ERRORS = (BadPage, OSError)
-MARGIN_PERCENT = 10
-LARGEST_STEP_PERCENT = 15
-LONGEST_WAIT_MS = 2**31 - 1
-EXIT_CODES = """Exit codes: 0 every item is done; 2 the input cannot be used or the store does not answer; 130 or 143
-stopped by Ctrl-C or SIGTERM; 141 nobody reads the output any more. After a stop or a kill the same command goes on
-where the thread stopped. A second process on the same thread waits for the first."""
+GRAPH = "price_monitor"
+"""The name under which supervisors know this graph."""
+OTHER_WORKER = 3
+LONGEST_WAIT_S = 3e8
+EXIT_CODES = """Exit codes: 0 every item is done; 2 the input cannot be used or the store does not answer; 3 another
+worker goes on with the thread; 130 or 143 stopped by Ctrl-C or SIGTERM; 141 nobody reads the output any more. After a
+stop or a kill the same command goes on where the thread stopped. A second process on the same thread waits for the
+first, or takes over if its lease ends."""
 
-
-def key_of(thread: str, sku: str) -> str:
-    """Return the key of one item's change in one run: the same after every restart, and in no other run."""
-    return f"{thread}/{sku}"
-
-
-def fingerprint(items: Sequence[Item]) -> str:
-    """Return a short name for exactly this catalogue."""
-    return short_hash(repr(items))
-
-
-def short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class State(TypedDict, total=False):
-    """All that a restart needs. The catalogue itself stays in its file."""
-
-    catalogue: str
-    position: int
-    old_price: int
-    competitor_price: int | None
-    problem: str
-    new_price: int | None
-    changed: int
-    kept: int
-    repeats: int
-    skipped: list[list[str]]
-
-
-def new_price(old: int, cost: int, competitor: int) -> int:
-    """Undercut by one cent, but keep a margin and move by a limited step."""
-    least = cost + -(-cost * MARGIN_PERCENT // 100)
-    target = max(competitor - 1, least)
-    step = old * LARGEST_STEP_PERCENT // 100
-    return min(max(target, old - step), old + step)
-
-
-def build_graph(
-    items: Sequence[Item],
-    prices: PriceTable,
-    thread: str,
-    *,
-    crawler: Crawl = crawl_page,
-    pause: Callable[[], object] = lambda: None,
-) -> StateGraph[State, None, State, State]:
-    """Return the loop over the items, ready to compile with a checkpointer."""
-
-    def crawl(state: State, runtime: Runtime[None]) -> State:
-        item = items[state["position"]]
-        attempt = runtime.execution_info.node_attempt if runtime.execution_info else 1
-        if attempt == 1:
-            pause()
-        try:
-            competitor = read_price(crawler(item, attempt))
-        except CRAWL_ERRORS as error:
-            if attempt < TRIES:
-                raise  # the retry policy calls again
-            return {"competitor_price": None, "problem": str(error)}
-        # After a lost store the price may be cut already: what it was before stands under the key.
-        known = prices.find(key_of(thread, item.sku))
-        old_price = known[0] if known else prices.price(item.sku)
-        return {"old_price": old_price, "competitor_price": competitor, "problem": ""}
-
-    def decide(state: State) -> State:
-        item, competitor = items[state["position"]], state["competitor_price"]
-        if competitor is None:
-            report(state, f"skipped   {state['problem']} ({TRIES} tries)")
-            skipped = [*state["skipped"], [item.sku, state["problem"]]]
-            return {"new_price": None, "position": state["position"] + 1, "skipped": skipped}
-        price = new_price(state["old_price"], item.cost, competitor)
-        if abs(price - state["old_price"]) * 100 < state["old_price"]:
-            report(state, f"kept      {money(state['old_price'])}")
-            return {"new_price": None, "position": state["position"] + 1, "kept": state["kept"] + 1}
-        return {"new_price": price}
-
-    def apply(state: State) -> State:
-        item, old, new = items[state["position"]], state["old_price"], state["new_price"]
-        assert new is not None
-        key = key_of(thread, item.sku)
-        # A strict system is safe to call again. A plain one would act again, so it is asked first.
-        made = None if prices.strict else prices.find(key)
-        if made is None:
-            try:
-                prices.change(key, item.sku, old, new)
-            except RepeatedKey:
-                made = prices.find(key)
-        before, after = made or (old, new)
-        note = "  (was done before the restart)" if made else ""
-        report(state, f"changed   {money(before)} -> {money(after)}{note}")
-        done: State = {"position": state["position"] + 1, "changed": state["changed"] + 1}
-        return {**done, "repeats": state["repeats"] + 1} if made else done
-
-    def report(state: State, what: str) -> None:
-        position = state["position"]
-        print(f"{position + 1:5}/{len(items)}  {items[position].sku:<12}  {what}", flush=True)
-
-    def next_item(state: State) -> str:
-        return "crawl" if state["position"] < len(items) else END
-
-    def after_decide(state: State) -> str:
-        return next_item(state) if state["new_price"] is None else "apply"
-
-    graph = StateGraph(State)
-    retry = RetryPolicy(initial_interval=0.01, jitter=False, max_attempts=TRIES, retry_on=CRAWL_ERRORS)
-    graph.add_node("crawl", crawl, retry_policy=retry)
-    graph.add_node("decide", decide)
-    graph.add_node("apply", apply)
-    graph.add_edge(START, "crawl")
-    graph.add_edge("crawl", "decide")
-    graph.add_conditional_edges("decide", after_decide, ["apply", "crawl", END])
-    graph.add_conditional_edges("apply", next_item, ["crawl", END])
-    return graph
-
-
-def first_state(items: Sequence[Item]) -> State:
-    return {
-        "catalogue": fingerprint(items),
-        "position": 0,
-        "changed": 0,
-        "kept": 0,
-        "repeats": 0,
-        "skipped": [],
-    }
+__all__ = ["BATCH", "TRIES", "build_graph", "first_state", "main", "new_price"]
 
 
 class Stop:
@@ -184,6 +69,7 @@ class Stop:
     def __init__(self) -> None:
         self.control = RunControl()
         self.signal = 0
+        self.then: Callable[[], object] = lambda: None
         self._event = threading.Event()
 
     def listen(self) -> None:
@@ -195,6 +81,7 @@ class Stop:
         self.signal = number
         self.control.request_drain(signal.Signals(number).name)
         self._event.set()
+        self.then()
 
     def wait(self, delay_s: float) -> None:
         if delay_s:
@@ -202,28 +89,68 @@ class Stop:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Work through the catalogue and return the exit code."""
+    """Work through the catalogue, or look after others who do, and return the exit code."""
     items = read_catalogue(options.catalogue)
-    stop = Stop()
     with (
         closing(PriceTable(options.prices, items, strict=options.provider == "strict")) as prices,
-        closing(lock(options.prices, options.thread)),
         open_saver(options.store) as saver,
     ):
-        builder = build_graph(items, prices, options.thread, pause=lambda: stop.wait(options.delay_s))
-        graph = builder.compile(checkpointer=saver)
-        config: RunnableConfig = {
-            "configurable": {"thread_id": options.thread},
-            "recursion_limit": STEPS_PER_ITEM * len(items) + 10,
-        }
+        return (watch if options.watch else work)(options, items, prices, saver)
+
+
+def compiled(
+    options: argparse.Namespace, items: Sequence[Item], prices: PriceTable, saver: StatekitSaver, **more: Any
+) -> Any:
+    """Return the graph of a release; one that waits for the node of an older release is given the new name."""
+    ledger = EffectLedger(saver)
+    crawler = crawl_page if options.hang_at is None else hanging(items[options.hang_at - 1], options.prices)
+    dying = None if options.die_at is None else items[options.die_at - 1].sku
+
+    def made(sku: str) -> None:
+        if sku == dying:
+            print(f"{sku}: the price is changed, and the process dies before it is noted", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    more |= {"crawler": crawler, "made": made, "release": options.release}
+    builder = build_graph(items, prices, ledger, **more)
+    graph = guard(
+        builder.compile(checkpointer=saver),
+        rename_nodes={name: RELEASES[options.release] for old, name in RELEASES.items() if old < options.release},
+    )
+    return graph.with_config(recursion_limit=most_steps(items))
+
+
+def hanging(hung: Item, prices: Path) -> Crawl:
+    """Return a crawler to which one item's page does not answer until a file `PRICES.answers` is there."""
+
+    def crawl(item: Item, attempt: int) -> Page:
+        if item == hung:
+            print(f"{item.sku}: the page does not answer", flush=True)
+            while not Path(f"{prices}.answers").exists():
+                time.sleep(0.02)
+        return crawl_page(item, attempt)
+
+    return crawl
+
+
+def work(options: argparse.Namespace, items: Sequence[Item], prices: PriceTable, saver: StatekitSaver) -> int:
+    """Work through the catalogue under the lease of the thread."""
+    stop = Stop()
+    lease = leased(options, saver, stop)
+    with lease:
+        graph = compiled(
+            options, items, prices, saver, pause=lambda: stop.wait(options.delay_s), working=lease.progress
+        )
+        config: RunnableConfig = lease.config
         before = graph.get_state(config)
         new = before.created_at is None
         done = before.values.get("position", 0)
         if not new:
             check_resume(before.values, items, prices, options.thread)
-            if not before.tasks:  # `next` leaves out tasks whose writes are stored, though their step is not done
+            # `next` leaves out tasks whose writes are stored, though their step is not done
+            if not before.tasks and done == len(items):
                 print(f"thread {options.thread!r} is finished, nothing to do")
-                summarize(before.values, 0)
+                summarize(before.values, 0, saver, options.thread)
                 return 0
         print(
             f"thread {options.thread!r}: {'starting' if new else 'going on'} at item {done + 1} of {len(items)}",
@@ -232,31 +159,64 @@ def run(options: argparse.Namespace) -> int:
         stop.listen()
         try:
             graph.invoke(first_state(items) if new else None, config, durability="sync", control=stop.control)
-        except GraphDrained:
+        except (GraphDrained, Fenced):
+            if not stop.signal or lease.lost:
+                print(f"another worker goes on with thread {options.thread!r}", flush=True)
+                return OTHER_WORKER
             now = graph.get_state(config).values.get("position", 0)
             print(f"stopped after {now} of {len(items)} items; the same command goes on from there", flush=True)
             return 128 + stop.signal
         after = graph.get_state(config).values
-        summarize(after, after["position"] - done)
+        summarize(after, after["position"] - done, saver, options.thread)
         return 0
 
 
-def lock(prices: Path, thread: str) -> sqlite3.Connection:
-    """Keep other processes off what a thread does to a prices file, until this is closed or the process ends."""
-    path = f"{prices.resolve()}.{short_hash(thread)}.lock"
+def leased(options: argparse.Namespace, saver: StatekitSaver, stop: Stop) -> Lease:
+    """Return the lease of the thread, at once or when whoever has it is done."""
+
+    def other_worker(lease: Lease) -> None:
+        stop.control.request_drain("another worker goes on")
+
+    def ask(wait_s: float) -> Lease:
+        return saver.lease(
+            options.thread,
+            graph=GRAPH,
+            ttl_s=options.lease_s,
+            wait_s=wait_s,
+            on_lost=other_worker,
+            on_control=other_worker,
+        )
+
     try:
-        held = sqlite3.connect(path, isolation_level=None, timeout=0)
-        try:
-            held.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise
-            print(f"another process works on thread {thread!r}, waiting for its end", flush=True)
-            held.execute(f"PRAGMA busy_timeout = {LONGEST_WAIT_MS}")
-            held.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        raise InputError(f"lock file {path} cannot be used: {error}") from error
-    return held
+        return ask(0)
+    except Conflict:
+        print(f"another process works on thread {options.thread!r}, waiting for its end", flush=True)
+        return ask(LONGEST_WAIT_S)
+
+
+def watch(options: argparse.Namespace, items: Sequence[Item], prices: PriceTable, saver: StatekitSaver) -> int:
+    """Go on with threads whose worker died or hangs, until a signal comes."""
+    stop = Stop()
+
+    def told(event: Supervised) -> None:
+        print(f"{event.thread_id}: {event.outcome}: {event.message}", flush=True)
+
+    supervisor = Supervisor(
+        saver,
+        {GRAPH: lambda each: compiled(options, items, prices, each, pause=lambda: stop.wait(options.delay_s))},
+        every_s=0.25,
+        stuck_s=options.stuck_s,
+        drain_s=options.stuck_s / 4,
+        quarantine_s=options.stuck_s / 4,
+        lease_s=options.lease_s,
+        told=told,
+        alert=lambda event: None,
+    )
+    stop.then = supervisor.stop
+    stop.listen()
+    print(f"watching, release {options.release}", flush=True)
+    supervisor.run()
+    return 128 + stop.signal
 
 
 def check_resume(state: Mapping[str, Any], items: Sequence[Item], prices: PriceTable, thread: str) -> None:
@@ -267,13 +227,16 @@ def check_resume(state: Mapping[str, Any], items: Sequence[Item], prices: PriceT
         raise InputError(f"the prices file lacks changes that thread {thread!r} has made; take the one it began with")
 
 
-def summarize(state: Mapping[str, Any], handled: int) -> None:
+def summarize(state: Mapping[str, Any], handled: int, saver: StatekitSaver, thread: str) -> None:
     skipped: dict[str, list[str]] = {}
     for sku, problem in state["skipped"]:
         skipped.setdefault(problem, []).append(sku)
+    unknown = len(EffectLedger(saver).list(thread, states=["unknown"]))
     print(
         f"items handled: {handled} in this run, {state['position']} in all; changed {state['changed']}, "
         f"kept {state['kept']}, skipped {len(state['skipped'])}, repeats avoided {state['repeats']}",
+        f"  of these repeats, refused by the price system: {state.get('refused', 0)}, unknown and asked for: "
+        f"{state.get('asked', 0)}; still unknown: {unknown}",
         *(f"  skipped, {problem}: {', '.join(skus)}" for problem, skus in skipped.items()),
         sep="\n",
         flush=True,
@@ -313,6 +276,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--thread", default="price-monitor", type=utf_8, metavar="ID", help="same ID: go on where it stopped"
     )
     parser.add_argument("--delay-s", default=0.0, type=seconds, metavar="SECONDS", help="pause before each item")
+    parser.add_argument(
+        "--lease-s", default=5.0, type=seconds, metavar="SECONDS", help="how long a dead worker's lasts"
+    )
+    parser.add_argument("--watch", action="store_true", help="go on with threads whose worker died or hangs")
+    parser.add_argument("--stuck-s", default=60.0, type=seconds, metavar="SECONDS", help="with --watch: what is a hang")
+    newest = max(RELEASES)
+    parser.add_argument("--release", default=newest, type=int, choices=sorted(RELEASES), help="release of this code")
+    parser.add_argument("--hang-at", type=int, metavar="ITEM", help="an item whose page does not answer, for the demo")
+    parser.add_argument("--die-at", type=int, metavar="ITEM", help="an item after whose change to die, for the demo")
     return parser.parse_args(arguments)
 
 

@@ -78,7 +78,7 @@ def guard(graph: G, *, rename_nodes: Mapping[str, str] | None = None) -> G:
     anew and is not checked.
 
     Args:
-        graph: A compiled graph with a checkpointer.
+        graph: A compiled graph with a checkpointer; one that is guarded keeps what it knows of renamed nodes.
         rename_nodes: New names of nodes by old ones. A thread that waits for an old one is first given a checkpoint in
             which it waits for the new one: a fork with `statekit_renamed_nodes` in its metadata. What its other tasks
             wrote, what it had asked and what was answered go along.
@@ -94,8 +94,17 @@ def guard(graph: G, *, rename_nodes: Mapping[str, str] | None = None) -> G:
     if odd := next((name for name in names.values() if name not in known), None):
         raise Misuse(f"rename_nodes names {odd!r}, which is no node of the graph")
     guarded = copy.copy(graph)
-    guarded.__class__ = type(f"Guarded{type(graph).__name__}", (_Guarded, type(graph)), {"_renamed_nodes": names})
+    known_names = {"_renamed_nodes": {**renames_of(graph), **names}}
+    if isinstance(graph, _Guarded):
+        guarded.__class__ = type(type(graph).__name__, (type(graph),), known_names)
+    else:
+        guarded.__class__ = type(f"Guarded{type(graph).__name__}", (_Guarded, type(graph)), known_names)
     return guarded
+
+
+def renames_of(graph: object) -> Mapping[str, str]:
+    """Return the new names of nodes by old ones that a guarded graph knows; none for any other."""
+    return graph._renamed_nodes if isinstance(graph, _Guarded) else {}
 
 
 class _Guarded(Pregel[Any, Any, Any, Any]):

@@ -4,7 +4,11 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── SummaryFailed                    the summarizer gave no summary, and the policy asks for this error; nothing is lost
+├── BudgetExceeded                   the thread has used up its tokens, requests or time; raise the limit or stop
 ├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
+├── CannotStop                       code of a node still runs; end the process
+├── GaveUp                           the watchdog's attempts are used up; look at it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
 ├── NotMade                          a replay asked for an effect that is not recorded; look, or make it by a live one
 ├── CheckpointMissing (LookupError)  asked for by id and not there
@@ -42,11 +46,32 @@ class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
 
 
+class SummaryFailed(StatekitError):
+    """The summarizer failed or gave no summary, and the policy says `on_error="raise"`; the history is whole."""
+
+    retryable = True
+
+
+class BudgetExceeded(StatekitError):
+    """A thread has used up its tokens, requests or time, so no model was called; raise the limit to go on."""
+
+
 class EffectUnknown(StatekitError):
     """Nobody knows whether an effect was made, or what it gave; it is not made again by itself.
 
     Look at the provider, then tell the ledger with `EffectLedger.resolve` or `statekit effects resolve`.
     """
+
+
+class CannotStop(StatekitError):
+    """A node hangs and cannot be ended from inside its process; it can write nothing more to its thread.
+
+    End the process, and run such nodes with `isolation="process"`. The thread can be resumed by another one.
+    """
+
+
+class GaveUp(StatekitError):
+    """The watchdog found something wrong, and its policy says not to try again; the thread stays as it is."""
 
 
 class TopologyDrift(StatekitError):

@@ -101,6 +101,29 @@ class ThreadCopied(Finished):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted(Finished):
+    """A part of a history became a summary; `store` is `context`, `operation` is `summarize` or `condense`.
+
+    Attributes:
+        by: `model`, or `extract`: made without one.
+        reason: The trigger, such as `turns 20`, or `limit`.
+        messages: Messages that the summary stands for.
+        tokens_in: Tokens of what was summarized.
+        tokens_out: Tokens of the summary.
+        attempts: Calls of the summarizer.
+        problem: What was wrong with its answers; empty if one was taken.
+    """
+
+    by: str
+    reason: str
+    messages: int
+    tokens_in: int
+    tokens_out: int
+    attempts: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Finished):
     """An operation raised.
 
@@ -130,6 +153,80 @@ class Conflicted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(Event):
     """A save came too late, or a lease was not renewed: another holder owns the thread, or it was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Event):
+    """A check says that something is wrong with a run.
+
+    Attributes:
+        reason: The check.
+        item: The item that the run was at.
+        message: What is wrong.
+    """
+
+    reason: str
+    item: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack(Event):
+    """A thread was rolled back; `operation` is `rollback`, or `skip`, `dead_letter`, `interrupt` if it was edited too.
+
+    Attributes:
+        reason: Why.
+        item: The item that the run was at.
+        attempt: Which one it is for this thread, item and reason.
+        from_id: The newest checkpoint before.
+        to_id: The checkpoint that it was rolled back to.
+        fork_id: The newest checkpoint now; that of `to_id` if the newest one is tried again as it is.
+    """
+
+    reason: str
+    item: str | None
+    attempt: int
+    from_id: str
+    to_id: str
+    fork_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp(Event):
+    """A thread, or an item of it, is not tried again; `operation` is `dead_letter` or `fail`.
+
+    Attributes:
+        reason: Why.
+        item: The item; None: the thread.
+        attempts: How often it was tried again.
+    """
+
+    reason: str
+    item: str | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised(Event):
+    """A supervisor did something about a thread, or leaves it alone.
+
+    Attributes:
+        outcome: See `Supervisor`.
+        graph: Name of the graph; empty if the holder of the lease did not tell.
+        reason: What was wrong: `orphan`, `stuck`, or the word with which the thread was handed over.
+        item: The item, or where the thread stands.
+        attempt: Which one it is for this thread, item and reason; 0 for none.
+        message: What people are told.
+        alert: Whether somebody should look at it.
+    """
+
+    outcome: str
+    graph: str
+    reason: str
+    item: str | None
+    attempt: int
+    message: str
+    alert: bool
 
 
 class Hook(Protocol):

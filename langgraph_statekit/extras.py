@@ -15,6 +15,7 @@ _EXTRAS: Final = {
     "opentelemetry": "otel",
     "prometheus_client": "prometheus",
     "anywidget": "notebook",
+    "langchain": "langchain",
 }
 """Client library to extra."""
 

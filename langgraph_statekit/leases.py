@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_statekit.checkpoint.claims import TOKEN_KEY, Claim, Held
+from langgraph_statekit.checkpoint.claims import DRAIN, TOKEN_KEY, About, Claim, Held
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import from_text, to_text
-from langgraph_statekit.errors import Conflict, Fenced, StatekitError
+from langgraph_statekit.errors import Fenced, StatekitError
 
 _LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.25
 _LEAST_TTL_S: Final = 0.05
 _RENEWALS: Final = 3
 """Renewals in the time that a lease lasts."""
+_MOST_ITEM: Final = 200
 
 
 class Store(Protocol):
@@ -48,17 +47,29 @@ class Lease:
         owner: What other workers are told of the holder.
         token: The fencing token; a later lease of the thread has a higher one.
         ttl_s: Seconds for which the lease outlives its holder.
+        control: Why others ask the holder to stop after the running step and to release the lease, in a word, such as
+            `drain` or `stuck`; known since the last renewal. Empty: nobody asks.
     """
 
-    def __init__(self, keeper: Keeper, claim: Claim, token: int, confirmed_s: float, on_lost: OnLost | None) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        claim: Claim,
+        token: int,
+        confirmed_s: float,
+        on_lost: OnLease | None = None,
+        on_control: OnLease | None = None,
+    ) -> None:
         self.thread_id = from_text(claim.thread)
         self.owner = from_text(claim.owner)
         self.token = token
         self.ttl_s = claim.ttl_us / 1e6
+        self.control = ""
         self._keeper = keeper
         self._claim = claim
-        self._confirmed_s = confirmed_s
-        self._on_lost = on_lost
+        self._confirmed_s = self._progress_s = confirmed_s
+        self._about = About.unpacked(claim.about)
+        self._on_lost, self._on_control = on_lost, on_control
         self._ended = ""
         keeper.add(self)
 
@@ -82,6 +93,17 @@ class Lease:
             why = self._ended or "could not be renewed in time"
             raise Fenced(f"the lease of thread {self.thread_id!r} {why}; stop working on it")
 
+    def progress(self, item: object = None) -> None:
+        """Note that the work goes on, as each save under the lease does too; it is told with the next renewal.
+
+        Args:
+            item: What the work is at now, which supervisors show and count by; cut off after 200 characters. None: as
+                before.
+        """
+        self._progress_s = time.monotonic()
+        if item is not None and self._keeper.tells_items:
+            self._about = self._about._replace(item=str(item)[:_MOST_ITEM])
+
     def release(self) -> None:
         """Give the lease back, so that another worker need not wait; harmless when repeated or lost.
 
@@ -96,10 +118,34 @@ class Lease:
         if self.end_here():
             await self._keeper.aside(lambda: self._keeper.release(self))
 
+    def hand_over(self, why: str = DRAIN) -> None:
+        """Give the lease back unfinished, so that a `Supervisor` goes on with the thread at once.
+
+        Args:
+            why: In a word; supervisors count by it.
+
+        Raises:
+            Unavailable: The store did not answer; the lease ends by itself, and supervisors go on then.
+        """
+        if self.end_here():
+            self._keeper.hand_over(self, why)
+
+    async def ahand_over(self, why: str = DRAIN) -> None:
+        """Async version of `hand_over`."""
+        if self.end_here():
+            await self._keeper.aside(lambda: self._keeper.hand_over(self, why))
+
     def renewal(self, ttl_us: int | None = None) -> Claim:
         """Return the claim that renews the lease, or gives it back with `ttl_us` 0."""
         ttl_us = self._claim.ttl_us if ttl_us is None else ttl_us
-        return Claim(self._claim.thread, self._claim.holder, self._claim.owner, ttl_us, self.token)
+        idle_us = int(max(0.0, time.monotonic() - self._progress_s) * 1e6)
+        return replace(
+            self._claim,
+            ttl_us=ttl_us,
+            token=self.token,
+            about=to_text(self._about.packed()),
+            idle_us=idle_us,
+        )
 
     def due_s(self) -> float:
         """Return the monotonic time at which the lease is to be renewed."""
@@ -109,18 +155,24 @@ class Lease:
         """Take note of the store's answer to a renewal that was asked for at this monotonic time."""
         if held is not None and held.token == self.token:
             self._confirmed_s = asked_s
+            if held.control != self.control:
+                self.control = held.control
+                self._tell(self._on_control)
         else:
             self.lose(f"was taken over by {from_text(held.owner)!r}" if held else "ended, as its thread was deleted")
 
     def lose(self, why: str) -> None:
         """Take note that the lease is over, and tell who asked to be told."""
         if self._end(why):
-            for told in (self._on_lost, self._keeper.on_lost):
-                try:
-                    if told is not None:
-                        told(self)
-                except Exception:
-                    _LOG.exception("on_lost of the lease of thread %r failed", self.thread_id)
+            self._tell(self._on_lost)
+            self._tell(self._keeper.on_lost)
+
+    def _tell(self, told: OnLease | None) -> None:
+        try:
+            if told is not None:
+                told(self)
+        except Exception:
+            _LOG.exception("what is told of the lease of thread %r failed", self.thread_id)
 
     @property
     def ended(self) -> bool:
@@ -157,7 +209,7 @@ class Lease:
         await self.arelease()
 
 
-OnLost = Callable[[Lease], None]
+OnLease = Callable[[Lease], None]
 
 
 class Keeper:
@@ -166,14 +218,19 @@ class Keeper:
     Args:
         connect: Opens the store for the keeper alone.
         aside: Runs a blocking call without blocking an event loop.
+        on_lost: Told of each lease that was lost.
+        tells_items: Whether the store may see what leases are at.
     """
 
     def __init__(
         self,
         connect: Callable[[], Store],
         aside: Callable[[Callable[[], None]], Awaitable[None]],
-        on_lost: OnLost | None = None,
+        on_lost: OnLease | None = None,
+        *,
+        tells_items: bool = True,
     ) -> None:
+        self.tells_items = tells_items
         self._connect = connect
         self.aside = aside
         self.on_lost = on_lost
@@ -182,11 +239,11 @@ class Keeper:
 
     def renew(self) -> None:
         """Begin without leases: those of a parent process are not its child's."""
-        for lease in getattr(self, "_leases", ()):
+        for lease in getattr(self, "_leases", {}).values():
             lease.disown()
         self._changed = threading.Condition()
         self._sending = threading.Lock()  # a renewal under way must not follow the release of its lease
-        self._leases: set[Lease] = set()
+        self._leases: dict[tuple[str, int], Lease] = {}
         self._not_before_s = 0.0
         self._store: Store | None = None
         self._thread: threading.Thread | None = None
@@ -194,7 +251,7 @@ class Keeper:
     def add(self, lease: Lease) -> None:
         """Renew a lease from now on."""
         with self._changed:
-            self._leases.add(lease)
+            self._leases[to_text(lease.thread_id), lease.token] = lease
             self._not_before_s = 0.0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep, name="statekit-leases", daemon=True)
@@ -204,18 +261,30 @@ class Keeper:
     def forget(self, lease: Lease) -> None:
         """Renew a lease no more."""
         with self._changed:
-            self._leases.discard(lease)
+            self._leases.pop((to_text(lease.thread_id), lease.token), None)
             self._changed.notify()
+
+    def progressed(self, thread: str, token: int) -> None:
+        """Note that a save was made under the lease with this token."""
+        lease = self._leases.get((thread, token))
+        if lease is not None:
+            lease.progress()
 
     def release(self, *leases: Lease) -> None:
         """Give leases back to the store."""
         with self._sending:
             self._claim([lease.renewal(0) for lease in leases])
 
+    def hand_over(self, lease: Lease, why: str) -> None:
+        """Give a lease back as one that was drained."""
+        with self._sending:
+            self._claim([replace(lease.renewal(), control=why)])
+            self._claim([lease.renewal(0)])
+
     def close(self) -> None:
         """Give all leases back and end the thread; a later lease starts it again."""
         with self._changed:
-            leases = set(self._leases)
+            leases = set(self._leases.values())
             thread, self._thread = self._thread, None
             self._changed.notify()
         if thread is not None and thread is not threading.current_thread():
@@ -247,12 +316,12 @@ class Keeper:
                     self._thread = None
                 if self._thread is not me:
                     return
-                leases = list(self._leases)
+                leases = list(self._leases.values())
             self._renew_all(leases)
 
     def _pause_s(self) -> float:
         """Seconds until a renewal is due."""
-        due_s = max(self._not_before_s, min(lease.due_s() for lease in self._leases))
+        due_s = max(self._not_before_s, min(lease.due_s() for lease in self._leases.values()))
         return due_s - time.monotonic()
 
     def _renew_all(self, leases: Sequence[Lease]) -> None:
@@ -272,42 +341,3 @@ class Keeper:
             self._not_before_s = time.monotonic() + min(lease.ttl_s for lease in leases) / 10
             if lease.lost:
                 lease.lose("could not be renewed in time")
-
-
-class Claims(Protocol):
-    """What claims for sync or for async callers."""
-
-    async def claim(self, claim: Claim) -> Held | None:
-        """See `Engine.claim`."""
-
-    async def sleep(self, pause_s: float) -> None:
-        """See `Engine.sleep`."""
-
-
-async def acquire(
-    keeper: Keeper,
-    claims: Claims,
-    thread_id: str,
-    owner: str | None,
-    ttl_s: float,
-    steal: bool,
-    wait_s: float,
-    on_lost: OnLost | None,
-) -> Lease:
-    """Return a new lease; the arguments are told in `StatekitSaver.lease`."""
-    require_numbers(float, _LEAST_TTL_S, ttl_s=ttl_s)
-    require_numbers(float, 0, wait_s=wait_s)
-    owner = f"{platform.node()}:{os.getpid()}" if owner is None else str(owner)
-    claim = Claim(to_text(thread_id), os.urandom(8).hex(), to_text(owner), int(ttl_s * 1e6), steal=steal)
-    give_up_s = time.monotonic() + wait_s
-    while True:
-        asked_s = time.monotonic()
-        held = await claims.claim(claim)
-        if held is not None and held.holder == claim.holder:
-            return Lease(keeper, claim, held.token, asked_s, on_lost)
-        if time.monotonic() >= give_up_s:
-            who = repr(from_text(held.owner)) if held else "another worker"
-            raise Conflict(
-                f"thread {thread_id!r} is leased by {who}: wait for it (wait_s=...), or take it over (steal=True)"
-            )
-        await claims.sleep(min(_POLL_S, max(0.0, give_up_s - time.monotonic())))

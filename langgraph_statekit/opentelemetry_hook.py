@@ -10,14 +10,18 @@ from opentelemetry import metrics, trace
 from langgraph_statekit.events import (
     BYTES,
     SECONDS,
+    Compacted,
     Conflicted,
     Event,
     Failed,
     Finished,
+    Found,
+    GivenUp,
     LeaseLost,
     Loaded,
     Pruned,
     Retried,
+    RolledBack,
     Saved,
 )
 
@@ -56,12 +60,16 @@ class OpenTelemetryHook:
         self._plain = sizes("plain", "Serialized bytes before compression and deltas")
         self._stored = sizes("stored", "Bytes sent to or read from the store")
         self._pruned = meter.create_counter("statekit.pruned_checkpoints", "{checkpoint}", "Checkpoints removed")
+        self._summarized = meter.create_counter("statekit.summarized_tokens", "{token}", "Tokens that became summaries")
         self._counters = {
             Failed: meter.create_counter("statekit.failures", "{operation}", "Operations that raised"),
             Retried: meter.create_counter("statekit.retries", "{request}", "Requests repeated"),
             Conflicted: meter.create_counter("statekit.conflicts", "{conflict}", "Threads that changed meanwhile"),
             LeaseLost: meter.create_counter("statekit.lease_losses", "{lease}", "Operations of a former holder"),
             Pruned: meter.create_counter("statekit.prunes", "{operation}", "Removals done"),
+            Found: meter.create_counter("statekit.findings", "{finding}", "What checks found wrong with runs"),
+            RolledBack: meter.create_counter("statekit.rollbacks", "{rollback}", "Threads rolled back"),
+            GivenUp: meter.create_counter("statekit.given_up", "{thread}", "Threads and items not tried again"),
         }
 
     def __call__(self, event: Event, /) -> None:
@@ -79,6 +87,8 @@ class OpenTelemetryHook:
             self._stored.record(event.stored_bytes, attributes)
         if isinstance(event, Pruned):
             self._pruned.add(event.checkpoints, attributes)
+        if isinstance(event, Compacted):
+            self._summarized.add(event.tokens_in, {**attributes, "statekit.by": event.by})
 
     def _span(self, event: Finished, attributes: dict[str, Any]) -> None:
         end_ns = time.time_ns()

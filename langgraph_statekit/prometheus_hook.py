@@ -11,14 +11,18 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from langgraph_statekit.events import (
     BYTES,
     SECONDS,
+    Compacted,
     Conflicted,
     Event,
     Failed,
     Finished,
+    Found,
+    GivenUp,
     LeaseLost,
     Loaded,
     Pruned,
     Retried,
+    RolledBack,
     Saved,
 )
 
@@ -48,12 +52,18 @@ class _Metrics:
             registry=registry,
         )
         self.pruned = Counter("statekit_pruned_checkpoints", "Checkpoints removed", labels, registry=registry)
+        self.summarized = Counter(
+            "statekit_summarized_tokens", "Tokens that became summaries", (*labels, "by"), registry=registry
+        )
         self.failures = Counter("statekit_failures", "Operations that raised", (*labels, "error"), registry=registry)
         self.retries = Counter("statekit_retries", "Requests repeated", (*labels, "error"), registry=registry)
         self.others = {
             Conflicted: Counter("statekit_conflicts", "Threads that changed meanwhile", labels, registry=registry),
             LeaseLost: Counter("statekit_lease_losses", "Operations of a former holder", labels, registry=registry),
             Pruned: Counter("statekit_prunes", "Removals done", labels, registry=registry),
+            Found: Counter("statekit_findings", "What checks found wrong with runs", labels, registry=registry),
+            RolledBack: Counter("statekit_rollbacks", "Threads rolled back", labels, registry=registry),
+            GivenUp: Counter("statekit_given_up", "Threads and items not tried again", labels, registry=registry),
         }
 
 
@@ -89,5 +99,7 @@ class PrometheusHook:
             metrics.retries.labels(*labels, event.error).inc()
         if isinstance(event, Pruned):
             metrics.pruned.labels(*labels).inc(event.checkpoints)
+        if isinstance(event, Compacted):
+            metrics.summarized.labels(*labels, event.by).inc(event.tokens_in)
         if counter := metrics.others.get(type(event)):
             counter.labels(*labels).inc()

@@ -82,7 +82,8 @@ class MemoryStore(Store):
             if thread.until_us is not None:
                 thread.until_us -= int(seconds * 1e6)
         for name, lease in self._backend._leases.items():
-            self._backend._leases[name] = lease._replace(until_us=lease.until_us - int(seconds * 1e6))
+            if lease.until_us:
+                self._backend._leases[name] = lease._replace(until_us=lease.until_us - int(seconds * 1e6))
 
 
 class SqliteStore(Store):
@@ -100,7 +101,7 @@ class SqliteStore(Store):
     def advance(self, seconds: float) -> None:
         with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as db:
             for table in ("threads", "leases"):
-                db.execute(f"UPDATE {table} SET until_us = until_us - ?", [int(seconds * 1e6)])
+                db.execute(f"UPDATE {table} SET until_us = until_us - ? WHERE until_us > 0", [int(seconds * 1e6)])
 
 
 class RedisStore(Store):
@@ -131,11 +132,11 @@ class RedisStore(Store):
         with self._client() as client:
             for key in client.scan_iter(self._keys, 1000):
                 part = key.split(b":")[2]
-                if part == b"i":
+                for unit in {b"i": [1], b"j": [1000]}.get(part, []):
                     for name, end in client.zrange(key, 0, -1, withscores=True):
-                        client.zadd(key, {name: end - ms if end else 0})
+                        client.zadd(key, {name: end - ms * unit if end else 0})
                 for name, unit in {b"m": [("u", 1)], b"l": [("until", 1000)]}.get(part, []):
-                    if (end := client.hget(key, name)) is not None:
+                    if int(end := client.hget(key, name) or 0):
                         client.hset(key, name, int(end) - ms * unit)
                 if (end := client.pexpiretime(key)) > 0:
                     client.pexpireat(key, end - ms)
@@ -172,7 +173,8 @@ class PostgresStore(Store):
     def advance(self, seconds: float) -> None:
         with self._connect() as db:
             for table in ("threads", "leases"):
-                db.execute(f'UPDATE "{self._schema}".{table} SET until_us = until_us - %s', [int(seconds * 1e6)])
+                earlier = "SET until_us = until_us - %s WHERE until_us > 0"
+                db.execute(f'UPDATE "{self._schema}".{table} {earlier}', [int(seconds * 1e6)])
 
     def clean(self) -> None:
         with self._connect() as db:
@@ -274,7 +276,7 @@ SERVED = ("redis", "postgres", "s3")
 def _older(data: bytes, seconds: float) -> bytes:
     """Return the head of an object store's thread as it would be so much later."""
     head, us = decode_head(data), int(seconds * 1e6)
-    lease = head.lease and head.lease._replace(until_us=head.lease.until_us - us)
+    lease = head.lease and head.lease._replace(until_us=head.lease.until_us and head.lease.until_us - us)
     return encode_head(replace(head, until_us=head.until_us and head.until_us - us, lease=lease))
 
 

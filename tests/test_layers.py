@@ -15,6 +15,7 @@ LAYERS = [
     {"checkpoint.cells"},
     {
         "extras",
+        "processes",
         "thread_ids",
         "readable",
         "rehearsal",
@@ -44,12 +45,25 @@ LAYERS = [
     {"checkpoint.results"},
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
+    {"context.policy", "context.tokens", "context.numbers", "context.words"},
+    {"context.copies", "context.plain_text", "context.window"},
+    {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
+    {"context.pins"},
+    {"context.extract", "context.summaries", "context.plan"},
+    {"context.asking", "context.compress", "context.knowledge", "context.resources"},
+    {"context.draft"},
+    {"context.core"},
+    {"context.faces", "context.report"},
+    {"context.summarize", "context.recall"},
+    {"context.builder"},
+    {"context.middleware"},
     {"checkpoint.sweeping"},
     {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.encrypted_cells"},
     {"checkpoint.observed", "checkpoint.encrypted"},
     {"leases"},
+    {"acquiring"},
     {"checkpoint.lifecycle"},
     {"checkpoint.saver"},
     {"checkpoint.progress_bar", "checkpoint.sides"},
@@ -62,6 +76,18 @@ LAYERS = [
     {"topology", "migrating", "status"},
     {"renaming"},
     {"compat"},
+    {"watchdog.view"},
+    {"watchdog.policy", "watchdog.checks"},
+    {"watchdog.rollback", "watchdog.attempts", "watchdog.leased", "watchdog.standing"},
+    {"watchdog.recovery"},
+    {"watchdog.errors", "watchdog.seen", "watchdog.beat", "watchdog.watcher"},
+    {"watchdog.parts", "watchdog.spending", "watchdog.concerns"},
+    {"watchdog.runs", "watchdog.wire"},
+    {"watchdog.tasks", "watchdog.process"},
+    {"watchdog.child", "watchdog.supervise"},
+    {"watchdog.watchdog", "watchdog.node"},
+    {"watchdog.takeover"},
+    {"watchdog.supervisor"},
     {"checkpoint.urls"},
     {"checkpoint.backends"},
     {"checkpoint.opening"},
@@ -82,6 +108,7 @@ LAYERS = [
     {"cli.serializer", "cli.terminal"},
     {"cli.stores"},
     {"cli.look", "cli.change", "cli.move", "cli.migrate", "cli.doctor", "cli.effects"},
+    {"cli.watch"},
     {"cli.program"},
     {"__main__"},
 ]
@@ -93,6 +120,7 @@ CLIENTS = {
     "cryptography": "checkpoint/sealing",
     "opentelemetry": "opentelemetry_hook",
     "prometheus_client": "prometheus_hook",
+    "langchain": "context/middleware",
 }
 
 
@@ -130,8 +158,9 @@ def test_a_client_library_is_imported_by_its_one_store() -> None:
             assert home is None or home in path.as_posix(), f"{path} imports {used}"
 
 
-def test_only_one_module_knows_about_event_loops() -> None:
-    assert [path.name for path in modules() if "asyncio" in imports(path)] == ["run.py"]
+def test_only_two_modules_know_about_event_loops() -> None:
+    found = {path.relative_to(PACKAGE).as_posix() for path in modules() if "asyncio" in imports(path)}
+    assert found == {"checkpoint/run.py", "watchdog/tasks.py"}
 
 
 def test_no_file_is_long() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.records import (
@@ -96,6 +96,12 @@ class Backend(Protocol):
 
         The lease is of this claim if its holder, and the token if one was given, is the claim's. `Held.until_us` is
         not in the past for one that runs. Leases are deleted with their thread by `drop_thread` only, and not copied.
+        """
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        """Return a page of the leases that run or ended without being given back; those that ended are found by index.
+
+        Pages go on by when leases end, or by anything else that does not change while a lease has ended.
         """
 
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:

@@ -7,6 +7,8 @@ takes over gets a higher token, and from then on the old one is refused.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +18,10 @@ from langgraph_statekit.errors import Fenced, Misuse
 
 TOKEN_KEY: Final = "statekit_token"
 """The key of `configurable` under which a lease's token travels."""
+
+
+DRAIN: Final = "drain"
+"""The control word of those who want a thread to be handed over; any word asks for that and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,10 @@ class Claim:
         ttl_us: How long the lease lasts from now by the server's clock; with `token`, 0 gives it back.
         token: Of a lease to renew or to give back; None to acquire one.
         steal: Take a lease that another holds.
+        instead: Take the lease only if its token is this one; so one of many who saw it gets it.
+        about: What the holder tells of itself and its work, any text.
+        idle_us: How long ago its work went on last.
+        control: Give the lease with `token` this control word, and change nothing else of it.
     """
 
     thread: str
@@ -37,25 +47,119 @@ class Claim:
     ttl_us: int
     token: int | None = None
     steal: bool = False
+    instead: int | None = None
+    about: str = ""
+    idle_us: int = 0
+    control: str | None = None
 
 
 class Held(NamedTuple):
-    """A lease as it is stored; `until_us` is by the server's clock."""
+    """A lease as it is stored; times are by the server's clock, and 0 where an older release stored none.
+
+    Attributes:
+        holder: See `Claim`.
+        owner: See `Claim`.
+        token: The fencing token.
+        until_us: When it ends; 0: it was given back. What ended otherwise lost its holder, or was drained.
+        about: As the holder told it last.
+        beat_us: When it was acquired or renewed last.
+        progress_us: When the holder's work went on last, as far as it told.
+        control: What others ask of the holder; a new holder begins without.
+    """
 
     holder: str
     owner: str
     token: int
     until_us: int
+    about: str = ""
+    beat_us: int = 0
+    progress_us: int = 0
+    control: str = ""
+
+
+class LeaseQuery(NamedTuple):
+    """Which leases to list; never those that were given back.
+
+    Attributes:
+        ended: True: only those that are over; False: only those that run; None: both.
+        after: `LeasePage.after` of the page before; empty for the first one.
+        limit: At most so many; a page may have fewer though more follow.
+    """
+
+    ended: bool | None = None
+    after: str = ""
+    limit: int = 100
+
+
+class LeasePage(NamedTuple):
+    """A part of a listing. A lease that is renewed meanwhile may come twice; one that has ended is not left out.
+
+    Attributes:
+        leases: Thread (as storage text) and its lease.
+        now_us: The server's clock.
+        after: Where the next page begins; empty: there is none.
+    """
+
+    leases: Sequence[tuple[str, Held]]
+    now_us: int
+    after: str = ""
+
+
+class About(NamedTuple):
+    """What a holder tells of itself and its work.
+
+    Attributes:
+        graph: Name under which supervisors know the graph that it runs; empty: not told.
+        process: As `str(Process)`; empty: not told.
+        item: What it works on.
+    """
+
+    graph: str = ""
+    process: str = ""
+    item: str = ""
+
+    def packed(self) -> str:
+        """Return it as text."""
+        return json.dumps({name: value for name, value in self._asdict().items() if value})
+
+    @classmethod
+    def unpacked(cls, text: str) -> About:
+        """Return what a text tells; nothing if a later release or somebody else wrote it."""
+        try:
+            found = json.loads(text or "{}")
+            return cls(**{name: str(found[name]) for name in cls._fields if name in found})
+        except (ValueError, TypeError):
+            return cls()
 
 
 def decide(claim: Claim, held: Held | None, now_us: int) -> Held | None:
     """Return the record that a claim makes, or None if it gets nothing."""
+    if claim.token is not None and (held is None or held.token != claim.token):
+        return None
+    if held is not None and claim.control is not None:
+        return held._replace(control=claim.control)
+    running = held is not None and held.until_us > now_us
+    if held is not None and (claim.token is not None or (running and held.holder == claim.holder)):
+        return _renewed(claim, held, now_us)
+    if (running and not claim.steal) or (claim.instead is not None and (held is None or held.token != claim.instead)):
+        return None
+    token = max(now_us, held.token + 1 if held else 0)
+    return Held(claim.holder, claim.owner, token, now_us + claim.ttl_us, claim.about, now_us, now_us)
+
+
+def _renewed(claim: Claim, held: Held, now_us: int) -> Held:
     until_us = now_us + claim.ttl_us
-    if claim.token is not None:
-        return held._replace(until_us=until_us) if held and held.token == claim.token else None
-    if held and held.until_us > now_us and not claim.steal:
-        return held._replace(until_us=until_us) if held.holder == claim.holder else None
-    return Held(claim.holder, claim.owner, max(now_us, held.token + 1 if held else 0), until_us)
+    if claim.ttl_us == 0 and not held.control:  # what was drained is left to whoever asked for it
+        until_us = 0
+    progress_us = max(held.progress_us, now_us - claim.idle_us)
+    return held._replace(until_us=until_us, about=claim.about, beat_us=now_us, progress_us=progress_us)
+
+
+def is_listed(query: LeaseQuery, held: Held | None, now_us: int) -> bool:
+    """Say whether a listing has a lease in it, but for where its pages begin."""
+    if held is None or held.until_us == 0:
+        return False
+    return query.ended in (None, held.until_us <= now_us)
 
 
 def is_late(token: int | None, held: Held | None) -> bool:

@@ -50,7 +50,7 @@ class EncryptedBackend:
         self._keys = Cache[str, DataKey](_KEYS_BYTES)
         self.setup, self.close, self.spare = inner.setup, inner.close, inner.spare
         self.exists, self.facts, self.usage = inner.exists, inner.facts, inner.usage
-        self.claim, self.threads = inner.claim, inner.threads
+        self.claim, self.leases, self.threads = inner.claim, inner.leases, inner.threads
         self._cells = EncryptedCells(inner, self._encryption, require=require)
         self.change_cells, self.cells = self._cells.change, self._cells.read
         self.sweep, self.sweeps = inner.sweep, inner.sweeps

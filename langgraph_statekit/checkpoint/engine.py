@@ -72,9 +72,13 @@ class Engine(Requests):
         self.pacing = Pacing()
         self.ttl_us: int | None = 0
         self.sweeping: Sweeping | None = None
+        self.progressed: Callable[[str, int], None] | None = None
 
     async def _save(self, save: Save) -> bool:
-        return await self._runtime.batched(self._saves, save)
+        saved = await self._runtime.batched(self._saves, save)
+        if saved and save.token is not None and self.progressed is not None:
+            self.progressed(save.thread, save.token)
+        return saved
 
     async def put(
         self,

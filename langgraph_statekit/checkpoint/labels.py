@@ -16,6 +16,9 @@ from langgraph_statekit.errors import Misuse
 NAMESPACE: Final = "\\u0000statekit:labels"
 """As storage text; LangGraph's namespaces are names of nodes and ids, which hold no NUL."""
 
+OWN_LABELS: Final = "statekit:"
+"""What the labels begin with that this package gives, to both ends of a rollback; every `Retention` keeps them."""
+
 
 def require_label(label: object) -> None:
     """Raise `Misuse` for what is no label."""
@@ -43,6 +46,7 @@ def labels_of(rows: Iterable[Row]) -> dict[str, Ref]:
     return dict(sorted((row.ref.id, target_of(row)) for row in rows if is_label(row)))
 
 
-def labelled(rows: Sequence[Row]) -> set[Ref]:
-    """Return the stored checkpoints that have a label."""
-    return {target_of(row) for row in rows if is_label(row)} & {row.ref for row in rows if not row.hidden}
+def labelled(rows: Sequence[Row], prefix: str = "") -> set[Ref]:
+    """Return the stored checkpoints that have a label which begins so."""
+    found = {target_of(row) for row in rows if is_label(row) and row.ref.id.startswith(prefix)}
+    return found & {row.ref for row in rows if not row.hidden}

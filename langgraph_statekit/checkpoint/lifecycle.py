@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_statekit.acquiring import Terms, acquire
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import Cells
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
@@ -24,9 +25,9 @@ from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Thread
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.events import Hook, Hooks, LeaseLost
+from langgraph_statekit.events import Event, Hook, Hooks, LeaseLost
 from langgraph_statekit.extras import load
-from langgraph_statekit.leases import Keeper, Lease, OnLost, acquire
+from langgraph_statekit.leases import Keeper, Lease, OnLease
 from langgraph_statekit.versions import Schema, schemas_of
 
 _LEAST_TTL_S: Final = 0.1
@@ -113,13 +114,13 @@ class Lifecycle(BaseCheckpointSaver[str]):
         if ttl_us and backend.sweeps:
             self._sync.sweeping = self._async.sweeping = Sweeping(backend)
 
-        def lost(lease: Lease) -> None:
-            if hook:
-                hook(
-                    LeaseLost(store=store_of(backend), operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
-                )
+        self.hooks, self._hook = tuple(hooks), hook
 
-        self._keeper = Keeper(backend.spare, aside, lost)
+        def lost(lease: Lease) -> None:
+            self.tell(LeaseLost, operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
+
+        self._keeper = Keeper(backend.spare, aside, lost, tells_items=encryption is None)
+        self._sync.progressed = self._async.progressed = self._keeper.progressed
 
         self._schemas: Mapping[str, Schema] = {}
         self._audit: Callable[[Mapping[str, Any]], str] | None = None
@@ -133,6 +134,11 @@ class Lifecycle(BaseCheckpointSaver[str]):
             schemas=self._schemas,
             audit=self._audit,
         )
+
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        """Tell the saver's hooks of an event, given all of its fields but the store."""
+        if self._hook is not None:
+            self._hook(kind(store=store_of(self.backend), **fields))
 
     @property
     def cells(self) -> Cells:
@@ -204,10 +210,13 @@ class Lifecycle(BaseCheckpointSaver[str]):
         thread_id: str,
         owner: str | None = None,
         *,
+        graph: str = "",
         ttl_s: float = 30.0,
         steal: bool = False,
+        instead_of: int | None = None,
         wait_s: float = 0.0,
-        on_lost: OnLost | None = None,
+        on_lost: OnLease | None = None,
+        on_control: OnLease | None = None,
     ) -> Lease:
         """Return the lease of a thread: while it runs nobody else gets it, and who had it before can write no more.
 
@@ -217,29 +226,56 @@ class Lifecycle(BaseCheckpointSaver[str]):
         Args:
             thread_id: The thread; it need not have checkpoints.
             owner: What other workers are told of the holder; None for host and process.
+            graph: Name of the graph that runs, by which a `Supervisor` knows how to resume the thread. Empty: none.
             ttl_s: Seconds after which others get the lease of a holder that died.
             steal: Take the lease over if somebody has it.
+            instead_of: Take the lease only if its last token is this one, so that one of many gets it.
             wait_s: Seconds to wait for whoever has it.
             on_lost: Called with the lease, from the renewing thread, when it was lost.
+            on_control: Called with the lease, from the renewing thread, when its `control` changed; with
+                `RunControl.request_drain` it stops the run after the running step.
 
         Raises:
             Conflict: Somebody has the lease; the message names the owner.
             Unavailable: The store did not answer; call again.
         """
-        return run_sync(acquire(self._keeper, self._sync, thread_id, owner, ttl_s, steal, wait_s, on_lost))
+        terms = Terms(
+            owner=owner,
+            graph=graph,
+            ttl_s=ttl_s,
+            steal=steal,
+            instead_of=instead_of,
+            wait_s=wait_s,
+            on_lost=on_lost,
+            on_control=on_control,
+        )
+        return run_sync(acquire(self._keeper, self._sync, thread_id, terms))
 
     async def alease(
         self,
         thread_id: str,
         owner: str | None = None,
         *,
+        graph: str = "",
         ttl_s: float = 30.0,
         steal: bool = False,
+        instead_of: int | None = None,
         wait_s: float = 0.0,
-        on_lost: OnLost | None = None,
+        on_lost: OnLease | None = None,
+        on_control: OnLease | None = None,
     ) -> Lease:
         """Async version of `lease`: `async with await saver.alease(thread_id) as lease`."""
-        return await acquire(self._keeper, self._async, thread_id, owner, ttl_s, steal, wait_s, on_lost)
+        terms = Terms(
+            owner=owner,
+            graph=graph,
+            ttl_s=ttl_s,
+            steal=steal,
+            instead_of=instead_of,
+            wait_s=wait_s,
+            on_lost=on_lost,
+            on_control=on_control,
+        )
+        return await acquire(self._keeper, self._async, thread_id, terms)
 
     def close(self) -> None:
         """Give back leases, and the connections that the saver opened; it opens new ones if it is used again."""

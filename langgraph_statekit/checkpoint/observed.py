@@ -182,6 +182,7 @@ class _Operation:
         self.engine.retention, self.engine.pacing = owner.retention, owner.pacing
         self.engine.forgetting = owner.forgetting
         self.engine.ttl_us, self.engine.sweeping = owner.ttl_us, owner.sweeping
+        self.engine.progressed = owner.progressed
         self.plain_bytes = self._stored_bytes = self._checkpoints = 0
         self._thread_ids: dict[str, None] = {}
         self.target_thread_id = ""

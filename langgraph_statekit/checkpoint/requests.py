@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, only
-from langgraph_statekit.checkpoint.claims import Claim, Held, require_open, require_plain
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, require_open, require_plain
 from langgraph_statekit.checkpoint.records import Outline
 from langgraph_statekit.checkpoint.run import Runtime
 
@@ -31,6 +31,10 @@ class Requests:
     async def claim(self, claim: Claim) -> Held | None:
         """Return the lease of a thread after a claim."""
         return only(await self._io((await self._store()).claim, [claim]))
+
+    async def leases(self, query: LeaseQuery) -> LeasePage:
+        """See `Backend.leases`."""
+        return await self._io((await self._store()).leases, query)
 
     async def change_cell(self, change: CellChange) -> Changed:
         """See `Cells`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from langgraph_statekit.checkpoint.labels import labelled
+from langgraph_statekit.checkpoint.labels import OWN_LABELS, labelled
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.order import clock_us, step_of
 from langgraph_statekit.checkpoint.records import Outline, Ref, Row
@@ -31,7 +31,7 @@ class Retention:
         keep_last: So many of the newest checkpoints of each namespace; None with `keep_every` for none, else for all.
         keep_every: Also those whose step is a multiple of this; None for none.
         max_age_s: Checkpoints whose id is older go, also ends of branches other than the latest; None keeps them.
-        keep_labels: Checkpoints with a label stay whatever their age.
+        keep_labels: Checkpoints with a label stay whatever their age; both ends of a rollback always do.
 
     Raises:
         Misuse: A number is too small, or nothing is limited.
@@ -66,7 +66,7 @@ class Retention:
                     keep.add(row.ref)
             if newest[0].ref.ns == "":
                 floor = min(row.seq for row in newest if row.ref in keep)
-        return keep | labelled(outline.rows) if self.keep_labels else keep
+        return keep | labelled(outline.rows, "" if self.keep_labels else OWN_LABELS)
 
     def _wants(self, place: int, row: Row) -> bool:
         if self.keep_last is None and self.keep_every is None:

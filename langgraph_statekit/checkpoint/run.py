@@ -11,11 +11,11 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.lines import Lines, Sender
@@ -51,6 +51,11 @@ def run_sync(awaitable: Awaitable[T]) -> T:
 async def aside(call: Callable[[], T]) -> T:
     """Make a blocking call in a thread of its own, so that the event loop goes on."""
     return await asyncio.to_thread(call)
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Finish a coroutine in an event loop of its own; for threads without one."""
+    return asyncio.run(work)
 
 
 class Batcher(Generic[S, R]):

@@ -32,6 +32,8 @@ from langgraph_statekit.timetravel.diff import diff as changes
 from langgraph_statekit.timetravel.travel import LIMIT, TimeTravel
 
 _WIDE = 160
+_OP = "statekit_op"
+_ROLLBACK = ("op", "reason", "item", "attempt", "from", "to")
 
 
 def ls(given: Namespace) -> int:
@@ -187,6 +189,7 @@ def _history(saver: StatekitSaver, thread: Thread, ns: str | None, limit: int | 
                 "created": _iso(clock_us(row.ref.id)),
                 "step": metadata.get("step"),
                 "source": metadata.get("source"),
+                "rollback": {name: metadata.get(f"statekit_{name}") for name in _ROLLBACK} if _OP in metadata else None,
                 "labels": thread.labels_at(row.ref),
             }
         if len(rows) < page:
@@ -199,9 +202,16 @@ def _history_row(item: Mapping[str, Any]) -> tuple[str, ...]:
     created = item["created"]
     passed = (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds() if created else None
     return (
-        *(item["checkpoint"], item["namespace"], str(item["step"]), str(item["source"]), age(passed)),
+        *(item["checkpoint"], item["namespace"], str(item["step"]), _source(item), age(passed)),
         ", ".join(item["labels"]),
     )
+
+
+def _source(item: Mapping[str, Any]) -> str:
+    if (back := item["rollback"]) is None:
+        return str(item["source"])
+    named = "" if back["item"] is None else f", item {back['item']}"
+    return f"{back['op']} to {back['to']}: {back['reason']}{named}, attempt {back['attempt']}"
 
 
 def diff(given: Namespace) -> int:

@@ -75,7 +75,7 @@ def _thread_ids(saver: StatekitSaver, given: Namespace) -> list[str]:
     return list(dict.fromkeys(given.threads))
 
 
-def load(name: str) -> Any:
+def load(name: str, option: str = "--state") -> Any:
     """Return what `module:name` names, a name with dots inside of it; modules of the working directory come first.
 
     Raises:
@@ -83,7 +83,7 @@ def load(name: str) -> Any:
     """
     module, _, inside = name.partition(":")
     if not module or not inside:
-        raise Misuse(f"--state must be MODULE:NAME, such as shop.state:Order, not {name!r}")
+        raise Misuse(f"{option} must be MODULE:NAME, such as shop.state:Order, not {name!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

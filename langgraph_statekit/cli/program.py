@@ -40,16 +40,16 @@ Encrypted threads need their keys in the variable STATEKIT_KEYS: NAME=KEY,NAME=K
 
 exit codes:
   0    done, and nothing is wrong
-  1    something was found: doctor found a fault, diff a difference, migrate a state that it cannot migrate, or stored
-       bytes cannot be read
+  1    something was found: doctor found a fault, diff a difference, migrate a state that it cannot migrate, watch
+       --once a thread that needs a look, or stored bytes cannot be read
   2    the arguments cannot be used, or what they name is not there
   3    the store did not answer or kept changing, or threads are in use: try again
   130  Ctrl-C
   141  nobody reads the output any more
 
-With --json, stdout is one JSON document. Errors and progress go to stderr. Values are read without importing or
-unpickling anything of yours, but for migrate, which imports what --state names; what stands under the name of a secret
-(password, api_key, ...) is shown as ***.
+With --json, stdout is one JSON document, or with watch one on each line, as things happen. Errors and progress go to
+stderr. Values are read without importing or unpickling anything of yours, but for migrate and watch, which import what
+--state and --graph name; what stands under the name of a secret (password, api_key, ...) is shown as ***.
 """
 
 
@@ -180,11 +180,37 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--global", dest="is_global", action="store_true", help="resolve: KEY is one in the whole store")
     one.add_argument("--note", metavar="TEXT", help="resolve: who found out, and how")
 
+    one = command("watch", _watch, "go on with threads whose worker died or hangs, until a signal comes")
+    one.add_argument(
+        "--graph",
+        action="append",
+        default=[],
+        metavar="NAME=MODULE:FUNCTION",
+        help="what makes the graph that leases call so: a function of a saver, or a StateGraph; imported; repeatable",
+    )
+    one.add_argument("--once", action="store_true", help="only what there is to do now")
+    one.add_argument("--list", action="store_true", help="only show leases, and threads without one")
+    for name, default, told in (
+        ("--every-s", 5.0, "seconds between two looks"),
+        ("--stuck-s", 600.0, "seconds without progress after which a leased thread is stuck"),
+        ("--drain-s", 30.0, "seconds that its holder then gets to stop by itself"),
+        ("--quarantine-s", 5.0, "seconds between taking a thread and its first step"),
+    ):
+        one.add_argument(name, type=float, default=default, metavar="S", help=f"{told} (default: {default:g})")
+    one.add_argument("--max-attempts", type=_count, default=3, metavar="N", help="of an item and reason (default: 3)")
+    one.add_argument("--workers", type=_count, default=4, metavar="N", help="threads that run at once (default: 4)")
+
     one = command("doctor", doctor, "check the store, what it promises and what is stored; exits with 1 if it is ill")
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")
     one.add_argument("--all", action="store_true", help="read all of all threads")
     one.add_argument("--no-write", action="store_true", help="do not try a save in a thread of its own")
     return parser, commands.choices
+
+
+def _watch(given: argparse.Namespace) -> int:
+    from langgraph_statekit.cli.watch import watch  # brings a large part of LangGraph, which no other command needs
+
+    return watch(given)
 
 
 def _at(parser: argparse.ArgumentParser, told: str) -> None:

@@ -36,7 +36,7 @@ _PRESENT: Final = object()
 
 @contextmanager
 def opened(
-    url: str | None, *, create: bool = False, serde: SerializerProtocol | None = None
+    url: str | None, *, create: bool = False, serde: SerializerProtocol | None = None, workers: int = 1
 ) -> Iterator[StatekitSaver]:
     """Yield a saver that reads without the user's classes, and close it.
 
@@ -44,13 +44,14 @@ def opened(
         url: The store.
         create: Make what the store lacks; otherwise a store that is not there is refused.
         serde: Another serializer, which may need the classes.
+        workers: Threads that serve async callers.
 
     Raises:
         Misuse: No URL is given, it cannot be used, or there is nothing to read.
     """
     if not url:
         raise Misuse("no store: pass --url, or set STATEKIT_URL")
-    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=1, encryption=encryption())
+    saver = open_saver(url, serde=serde or ForeignSerializer(), workers=workers, encryption=encryption())
     for engine in (saver._sync, saver._async):
         engine.ttl_us = engine.ttl_us or None  # a thread keeps the time to live that it has
     try:

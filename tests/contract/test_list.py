@@ -191,3 +191,11 @@ async def test_paging_with_before_misses_nothing_when_clocks_differ(saver: Face,
         page = await ids(saver, config(), before=config(id=page[-1]), limit=size)
         seen = seen + page
     assert seen == order[::-1]
+
+
+async def test_a_page_of_checkpoints_that_have_very_many_values_is_listed(saver: Face) -> None:
+    at = config()
+    for number in range(100):
+        at = await put(saver, at, dict.fromkeys("abcdefg", number), dict.fromkeys("abcdefg", number + 1))
+    found = await listed(saver, config())
+    assert [item.checkpoint["channel_values"]["g"] for item in found] == list(range(99, -1, -1))

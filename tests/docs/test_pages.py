@@ -20,4 +20,4 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_the_code_of_a_page_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "docs", "exec"), {"__name__": "docs"})
+    exec(compile(block, "docs", "exec", dont_inherit=True), {"__name__": "docs"})

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from langgraph_statekit import open_saver
+from langgraph_statekit import EffectLedger, open_saver
 from tests.examples.job import EXAMPLES, ITEMS, Job, Outcome, monitor, shop
 from tests.stores_under_test import DURABLE, Store
 
@@ -222,7 +222,8 @@ def walk(folder: Path, crawler: Any) -> tuple[dict[str, Any], list[str]]:
     items = [shop.Item(sku, sku, 1000, 500, f"https://shop.example/{sku}") for sku in "ABC"]
     with closing(shop.PriceTable(folder / "prices.db", items, strict=True)) as prices:
         with open_saver("memory://") as saver:
-            graph = monitor.build_graph(items, prices, "t", crawler=crawler).compile(checkpointer=saver)
+            ledger = EffectLedger(saver)
+            graph = monitor.build_graph(items, prices, ledger, crawler=crawler).compile(checkpointer=saver)
             state = graph.invoke(monitor.first_state(items), {"configurable": {"thread_id": "t"}}, durability="sync")
         return state, [item.sku for item in items if prices.price(item.sku) != item.our_price]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
 
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread, clock_us
 from langgraph_statekit.checkpoint.cells import (
     Cell,
     CellChange,
@@ -19,11 +18,21 @@ from langgraph_statekit.checkpoint.cells import (
     page_of,
 )
 from langgraph_statekit.checkpoint.cells import decide as decide_change
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, fenced, is_late, is_rekeyed, rekeyed
-from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, end, is_held, is_over
+from langgraph_statekit.checkpoint.claims import (
+    Claim,
+    Held,
+    LeasePage,
+    LeaseQuery,
+    decide,
+    fenced,
+    is_late,
+    is_listed,
+    is_rekeyed,
+    rekeyed,
+)
+from langgraph_statekit.checkpoint.expiry import Swept, is_over
 from langgraph_statekit.checkpoint.facts import BAD, Fact, Usage
-from langgraph_statekit.checkpoint.frames import find, with_bases
-from langgraph_statekit.checkpoint.order import place
+from langgraph_statekit.checkpoint.frames import find
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     HEADER_ID_BYTES,
@@ -44,57 +53,6 @@ from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse
 
 
-@dataclass
-class _Thread:
-    seq: int = 0
-    rev: int = field(default_factory=time.time_ns)
-    copied_by: str = ""
-    rows: dict[Ref, Row] = field(default_factory=dict)
-    frames: dict[bytes, Frame] = field(default_factory=dict)
-    writes: dict[Ref, dict[tuple[str, int], Write]] = field(default_factory=dict)
-    early: dict[Ref, int] = field(default_factory=dict)
-    ttl_us: int = 0
-    until_us: int | None = None
-    header: bytes = b""
-
-    def free(self, row: Row, at: int) -> int:
-        """The place of a new row."""
-        parent = self.rows.get(row.ref._replace(id=row.parent)) if row.parent else None
-        seq = place(at, self.seq, parent.seq if parent else 0)
-        taken = {other.seq for other in self.rows.values()}
-        while seq in taken:
-            seq += 1
-        return seq
-
-    def latest(self, ns: str | None = None) -> list[Row]:
-        """Visible rows, highest `seq` first."""
-        rows = (row for row in self.rows.values() if not row.hidden and ns in (None, row.ref.ns))
-        return sorted(rows, key=lambda row: -row.seq)
-
-    def fill(
-        self, keys: Collection[bytes], refs: Collection[Ref]
-    ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
-        """See `Backend.fill`."""
-        return (
-            {key: self.frames[key] for key in with_bases(self.frames, keys)},
-            {ref: list(self.writes.get(ref, {}).values()) for ref in refs if ref in self.rows},
-        )
-
-    def live_on(self, lease: Held | None) -> None:
-        """Set the end anew."""
-        if not self.ttl_us:
-            self.until_us = None
-            return
-        asked = {ref for ref, writes in self.writes.items() if any(idx == INTERRUPT_IDX for _, idx in writes)}
-        held = is_held(self.latest(), asked)
-        leased_us = lease.until_us if lease else 0
-        self.until_us = end(self.ttl_us, self.until_us, _now_us(), held=held, leased_us=leased_us)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 class MemoryBackend:
     """Threads in a dict behind one lock."""
 
@@ -103,7 +61,7 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, Thread] = {}
         self._leases: dict[str, Held] = {}
         self._cells: dict[CellRef, tuple[Cell, int | None]] = {}
 
@@ -122,10 +80,10 @@ class MemoryBackend:
     def facts(self) -> Sequence[Fact]:
         return [Fact("memory", "this process", BAD, "nothing survives the end of this process: for tests only")]
 
-    def _alive(self, name: str) -> _Thread | None:
+    def _alive(self, name: str) -> Thread | None:
         """Return a thread, unless it has expired: then it is removed."""
         thread = self._threads.get(name)
-        if thread is not None and is_over(thread.until_us, _now_us()):
+        if thread is not None and is_over(thread.until_us, clock_us()):
             del self._threads[name]
             return None
         return thread
@@ -137,7 +95,7 @@ class MemoryBackend:
 
     def usage(self, thread: str) -> Usage:
         with self._lock:
-            held = self._alive(thread) or _Thread()
+            held = self._alive(thread) or Thread()
             sizes = [len(row.body) + len(row.packed_keys) + len(row.packed_deltas) for row in held.rows.values()]
             sizes += [len(frame.stored) for frame in held.frames.values()]
             sizes += [len(write.data) for writes in held.writes.values() for write in writes.values()]
@@ -150,7 +108,7 @@ class MemoryBackend:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
-            if is_rekeyed(save.header, (self._alive(save.thread) or _Thread()).header):
+            if is_rekeyed(save.header, (self._alive(save.thread) or Thread()).header):
                 return rekeyed(save.thread)
             saved = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
             if saved:
@@ -161,11 +119,21 @@ class MemoryBackend:
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
         with self._lock:
             for claim in claims:
-                granted = decide(claim, self._leases.get(claim.thread), _now_us())
+                granted = decide(claim, self._leases.get(claim.thread), clock_us())
                 if granted is not None:
                     self._leases[claim.thread] = granted
                     self._live_on(claim.thread)
             return [self._leases.get(claim.thread) for claim in claims]
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        with self._lock:
+            now_us = clock_us()
+            found = sorted(
+                (thread, held)
+                for thread, held in self._leases.items()
+                if is_listed(query, held, now_us) and thread > query.after
+            )[: query.limit]
+            return LeasePage(found, now_us, found[-1][0] if len(found) == query.limit else "")
 
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
         with self._lock:
@@ -174,7 +142,7 @@ class MemoryBackend:
     def _change_cell(self, change: CellChange) -> Changed | Exception:
         if is_late(change.token, self._leases.get(change.thread)):
             return fenced(change)
-        cell, now_us = self._cell(change.ref), _now_us()
+        cell, now_us = self._cell(change.ref), clock_us()
         changed = decide_change(change, cell, now_us)
         if is_news(changed, cell):
             self._cells.pop(change.ref, None)
@@ -186,7 +154,7 @@ class MemoryBackend:
     def _cell(self, ref: CellRef) -> Cell | None:
         """Return a cell, unless it has expired: then it is removed."""
         cell, until_us = self._cells.get(ref, (None, None))
-        if is_over(until_us, _now_us()):
+        if is_over(until_us, clock_us()):
             del self._cells[ref]
             return None
         return cell
@@ -196,12 +164,12 @@ class MemoryBackend:
             found = [
                 cell for ref in (query.refs if query.refs is not None else [*self._cells]) if (cell := self._cell(ref))
             ]
-            return CellPage(found if query.refs is not None else page_of(query, found), _now_us())
+            return CellPage(found if query.refs is not None else page_of(query, found), clock_us())
 
     def _save_row(self, save: SaveRow) -> bool:
         row, frames, at = save.row, save.frames, save.at
         with self._lock:
-            thread = self._alive(row.ref.thread) or _Thread()
+            thread = self._alive(row.ref.thread) or Thread()
             if save.parent and save.parent not in thread.rows and not thread.frames.keys() >= {*save.unsent()}:
                 return False
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
@@ -224,9 +192,9 @@ class MemoryBackend:
 
     def _save_writes(self, ref: Ref, writes: Sequence[Write]) -> bool:
         with self._lock:
-            thread = self._alive(ref.thread) or self._threads.setdefault(ref.thread, _Thread())
+            thread = self._alive(ref.thread) or self._threads.setdefault(ref.thread, Thread())
             if ref not in thread.rows:
-                thread.early.setdefault(ref, _now_us())
+                thread.early.setdefault(ref, clock_us())
             stored = thread.writes.setdefault(ref, {})
             for write in writes:
                 if write.idx < 0 or (write.task, write.idx) not in stored:
@@ -235,7 +203,7 @@ class MemoryBackend:
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         with self._lock:
-            held = self._alive(thread) or _Thread()
+            held = self._alive(thread) or Thread()
             row = next((row for row in held.latest(ns) if id in (None, row.ref.id)), None)
             if row is None:
                 return None
@@ -246,12 +214,12 @@ class MemoryBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         with self._lock:
-            thread = self._alive(query.thread) or _Thread()
+            thread = self._alive(query.thread) or Thread()
             if query.refresh:
                 self._live_on(query.thread)
             return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
 
-    def _selects(self, thread: _Thread, query: Query, row: Row) -> bool:
+    def _selects(self, thread: Thread, query: Query, row: Row) -> bool:
         if query.id not in (None, row.ref.id) or (query.below_seq is not None and row.seq >= query.below_seq):
             return False
         if query.before is None:
@@ -263,11 +231,11 @@ class MemoryBackend:
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
     ) -> tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]:
         with self._lock:
-            return (self._alive(thread) or _Thread()).fill(keys, refs)
+            return (self._alive(thread) or Thread()).fill(keys, refs)
 
     def outline(self, thread: str, ns: str | None = None) -> Outline:
         with self._lock:
-            held = self._alive(thread) or _Thread(rev=0)
+            held = self._alive(thread) or Thread(rev=0)
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)
             return Outline(
                 held.rev,
@@ -277,7 +245,7 @@ class MemoryBackend:
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._lock:
-            held = self._alive(thread) or _Thread(rev=0)
+            held = self._alive(thread) or Thread(rev=0)
             if held.rev != rev:
                 return False
             for ref in change.drop:
@@ -301,7 +269,7 @@ class MemoryBackend:
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:
-            there = self._alive(target) or _Thread()
+            there = self._alive(target) or Thread()
             if there.rows:
                 return there.copied_by == operation
             held = self._alive(source)
@@ -311,7 +279,7 @@ class MemoryBackend:
                 raise rekeyed(source)
             if there.header and is_rekeyed(header, there.header):
                 return False
-            self._threads[target] = _Thread(
+            self._threads[target] = Thread(
                 held.seq,
                 there.rev + 1,
                 operation,
@@ -348,7 +316,7 @@ class MemoryBackend:
             found = sorted(
                 name
                 for name, held in self._threads.items()
-                if not is_over(held.until_us, _now_us())
+                if not is_over(held.until_us, clock_us())
                 and (
                     held.rows or held.header
                     if run_ids is None
@@ -368,7 +336,7 @@ class MemoryBackend:
                 if thread is None:
                     threads += 1
                     continue
-                gone = {ref for ref, at in thread.early.items() if at + orphans_us <= _now_us()}
+                gone = {ref for ref, at in thread.early.items() if at + orphans_us <= clock_us()}
                 for ref in gone - thread.rows.keys():
                     orphans += bool(thread.writes.pop(ref, None))
                 thread.early = {ref: at for ref, at in thread.early.items() if ref not in gone}

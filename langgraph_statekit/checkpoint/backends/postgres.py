@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import TupleRow, tuple_row
 
 from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
-from langgraph_statekit.checkpoint.backends import postgres_cells, postgres_facts
+from langgraph_statekit.checkpoint.backends import postgres_cells, postgres_facts, postgres_leases
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -25,7 +25,6 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
     lender,
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import (
-    CLAIM,
     REKEYED,
     SAVE_ROW,
     SAVE_WRITES,
@@ -45,7 +44,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     warmed,
 )
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -192,13 +191,10 @@ class PostgresBackend:
         return results
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
-        order = sorted(range(len(claims)), key=lambda at: claims[at].thread)  # as saves lock them
-        asked = (claims[at] for at in order)
-        wanted = columns(((c.thread, c.holder, c.owner, c.ttl_us, c.token, c.steal) for c in asked), 6)
-        held: list[Held | None] = [None] * len(claims)
-        for place, *lease in self._run(CLAIM, *wanted):
-            held[order[place - 1]] = Held(*lease)
-        return held
+        return postgres_leases.claim(self._run, claims)
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        return postgres_leases.listed(self._run, query)
 
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
         return postgres_cells.change(self._run, changes)

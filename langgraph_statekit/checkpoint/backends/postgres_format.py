@@ -23,11 +23,6 @@ SAVE_WRITES: Final = (
     "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
     " %b::bytea[], %b::bytea))"
 )
-CLAIM: Final = (
-    "SELECT n, holder, owner, token, until_us"
-    " FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::boolean[]) WITH ORDINALITY"
-    " AS c (thread, by, label, ttl_us, renewed, steal, n), {schema}.claim_1(thread, by, label, ttl_us, renewed, steal)"
-)
 
 
 def size_bytes(save: Save) -> int:

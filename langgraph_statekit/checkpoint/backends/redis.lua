@@ -15,8 +15,11 @@
 --   writes  hash: mark of a checkpoint (16 characters) -> name of its newest batch;
 --           name of a batch (17 characters) -> format (1 byte), name of the next older batch or NONE,
 --           length of the task (4 bytes), task, entries: idx and length (4 bytes each), payload
---   lease   hash: holder, owner, token, until (microseconds)
+--   lease   hash: holder, owner, token, until (microseconds; 0 when it was given back), about, beat and progress
+--           (microseconds), control
 --   index   zset: thread -> its end, or 0
+-- Claims and deletions also get the index of the bucket's leases:
+--   leases  zset: thread -> until, unless the lease was given back
 -- Nothing but the index and `n` holds the thread's id, so that whole keys can be copied to another thread.
 
 local FORMAT = 1
@@ -24,14 +27,16 @@ local FENCED, REKEYED = 2, 3
 local CHUNK = 1000 -- unpack fails at about 8,000 values; even, because HSET takes pairs
 local NONE = string.rep('-', 17)
 local INTERRUPT = -3
-local ORPHANS_MS = 86400000
+local DAY_MS = 86400000
+local ORPHANS_MS = DAY_MS
+local LOST_MS = 30 * DAY_MS -- for so long a lease is listed that nobody gave back
 local TEXTS = '^([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)$'
 local call, byte, sub = redis.call, string.byte, string.sub
 local meta, order, heads, data, writes, index, lease = unpack(KEYS)
 local verb = ARGV[1]
 
 local version, ttl, till, header = unpack(call('HMGET', meta, 'v', 't', 'u', 'k'))
-local source_version = KEYS[8] and call('HGET', KEYS[8], 'v') -- only a copy has it
+local source_version = verb == 'copy' and call('HGET', KEYS[8], 'v')
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
 

@@ -23,6 +23,7 @@ from langgraph_statekit.checkpoint.backends.redis_connections import (
 )
 from langgraph_statekit.checkpoint.backends.redis_format import (
     BUCKETS,
+    LEASE_FIELDS,
     REKEYED,
     Argument,
     address,
@@ -42,7 +43,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, is_listed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
@@ -137,8 +138,23 @@ class RedisBackend:
         return None if conn is None else RedisLine(conn, command, saved, conn.socket_timeout or 10.0)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
-        replies = self._calls.eval_all([(self._keys(claim.thread), claim_arguments(claim)) for claim in claims])
+        replies = self._calls.eval_all([(self._lease_keys(claim.thread), claim_arguments(claim)) for claim in claims])
         return [reply if isinstance(reply, Exception) else unpack_lease(reply) for reply in replies]
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        now_us, first, found = self._calls.now_us(), int(query.after or 0), list[str]()
+        ends = (1, "+inf") if query.ended is None else (1, now_us) if query.ended else (f"({now_us}", "+inf")
+        while first < BUCKETS and len(found) < query.limit:
+            buckets = range(first, min(first + _PAGE_BUCKETS, BUCKETS))
+            replies = self._calls.pipeline([("ZRANGEBYSCORE", self._index(bucket, "j"), *ends) for bucket in buckets])
+            for reply in replies:
+                if len(found) < query.limit:
+                    found += (thread.decode() for thread in reply)
+                    first += 1
+        held = self._calls.pipeline([("HMGET", self._keys(thread)[6], *LEASE_FIELDS) for thread in found])
+        leases = [(thread, lease) for thread, reply in zip(found, held, strict=True) if (lease := unpack_lease(reply))]
+        page = [(thread, lease) for thread, lease in leases if is_listed(query, lease, now_us)]
+        return LeasePage(page, now_us, str(first) if first < BUCKETS else "")
 
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
         return self._cells.change(changes)
@@ -181,7 +197,7 @@ class RedisBackend:
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
 
     def drop_thread(self, thread: str) -> None:
-        self._run("drop", thread, thread)
+        self._calls.eval(self._lease_keys(thread), "drop", thread)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         if self._apart(source, target):
@@ -249,13 +265,16 @@ class RedisBackend:
         buckets = {address(source)[0], address(target)[0]}
         return len(buckets) > 1 and self._calls.ask(lambda client: isinstance(client, RedisCluster))
 
-    def _index(self, bucket: int) -> bytes:
-        return f"{self._prefix}:{{{bucket}}}:i".encode()
+    def _index(self, bucket: int, part: str = "i") -> bytes:
+        return f"{self._prefix}:{{{bucket}}}:{part}".encode()
 
     def _keys(self, thread: str) -> list[bytes]:
         bucket, name = address(thread)
         keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
         return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
+
+    def _lease_keys(self, thread: str) -> list[bytes]:
+        return [*self._keys(thread), self._index(address(thread)[0], "j")]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
         return self._calls.eval(self._keys(thread), verb, *args)

@@ -117,6 +117,19 @@ class Calls:
 
         return self.ask(call)
 
+    def now_us(self) -> int:
+        """Return the time by the server's clock, in a cluster by that of one of its nodes."""
+
+        def call(client: Client) -> Any:
+            return (
+                client.time(target_nodes=RedisCluster.DEFAULT_NODE)
+                if isinstance(client, RedisCluster)
+                else client.time()
+            )
+
+        seconds, micros = self.ask(call)
+        return int(seconds) * 1_000_000 + int(micros)
+
     def _reply(self, reply: Any) -> Any:
         if not isinstance(reply, Exception) or isinstance(reply, failures.NoScriptError):
             return reply

@@ -5,30 +5,55 @@ local function discard(thread)
   call('ZREM', index, thread)
 end
 
+-- KEYS: the eighth is the index of the bucket's leases.
 if verb == 'drop' then
   call('UNLINK', lease)
+  call('ZREM', KEYS[8], ARGV[2])
   return discard(ARGV[2])
 end
 
--- ARGV: holder, owner, milliseconds that the lease lasts, token to renew or '', whether to steal (1). Decides as
--- claims.py does, and returns the lease. Its record outlives it by a day; after that the clock alone keeps tokens rising.
+-- KEYS: the eighth is the index of the bucket's leases. ARGV: holder, owner, milliseconds that the lease lasts, token to
+-- renew or '', whether to steal (1), token to take the lease from or '', what the holder tells, microseconds since its
+-- work went on, "=" and a control word or '', thread. Decides as claims.py does, and returns the lease. The record of one
+-- that was given back stays for a day; after that the clock alone keeps tokens rising.
 if verb == 'claim' then
-  local holder, owner, ttl_ms, token, steal = unpack(ARGV, 2, 6)
-  local held, owned, last, until_us = unpack(call('HMGET', lease, 'holder', 'owner', 'token', 'until'))
-  local at = tonumber(now())
-  local taken = held and tonumber(until_us) > at and steal ~= '1'
-  if token ~= '' and token == last or token == '' and taken and held == holder then
-    holder, owner, token = held, owned, last
-  elseif token == '' and not taken then
-    token = whole(math.max(at, (last or 0) + 1))
-  else
-    return held and { held, owned, last, until_us } or false
+  local holder, owner, ttl_ms, token, steal, instead, about, idle_us, word, thread = unpack(ARGV, 2, 11)
+  local stored = call('HMGET', lease, 'holder', 'owner', 'token', 'until', 'about', 'beat', 'progress', 'control')
+  local held, owned, last, until_us, _, _, progress, control = unpack(stored)
+  if not held then stored = false end
+  if token ~= '' and token ~= last then return stored end
+  if word ~= '' then
+    stored[8] = sub(word, 2)
+    call('HSET', lease, 'control', stored[8])
+    return stored
   end
-  until_us = whole(at + ttl_ms * 1000)
-  call('HSET', lease, 'holder', holder, 'owner', owner, 'token', token, 'until', until_us)
-  call('PEXPIRE', lease, ttl_ms + 86400000)
+  local at = tonumber(now())
+  local running = held and tonumber(until_us) > at
+  local free = (not running or steal == '1') and (instead == '' or instead == last)
+  if token ~= '' or (running and held == holder) then
+    holder, owner, token = held, owned, last
+    progress = math.max(progress or 0, at - idle_us)
+    until_us = at + ttl_ms * 1000
+    if ARGV[5] ~= '' and ttl_ms == '0' and (control or '') == '' then until_us = 0 end
+  elseif free then
+    token = whole(math.max(at, (last or 0) + 1))
+    progress, until_us, control = at, at + ttl_ms * 1000, ''
+  else
+    return stored
+  end
+  local fields = { holder, owner, token, whole(until_us), about, whole(at), whole(progress), control or '' }
+  call('HSET', lease, 'holder', holder, 'owner', owner, 'token', token, 'until', fields[4], 'about', about,
+    'beat', fields[6], 'progress', fields[7], 'control', fields[8])
+  if until_us == 0 then
+    call('PEXPIRE', lease, DAY_MS)
+    call('ZREM', KEYS[8], thread)
+  else
+    call('PEXPIRE', lease, ttl_ms + LOST_MS)
+    call('ZADD', KEYS[8], fields[4], thread)
+    call('ZREMRANGEBYSCORE', KEYS[8], 1, '(' .. whole(at - LOST_MS * 1000))
+  end
   if ttl and till then live_on() end
-  return { holder, owner, token, until_us }
+  return fields
 end
 
 local function namespace_of(head) return string.match(parts(head), '^[^%z]*') end

@@ -97,15 +97,21 @@ def encoded(args: Sequence[Argument]) -> list[bytes | int]:
 
 def claim_arguments(claim: Claim) -> list[Argument]:
     """Return the arguments of the script that decide a claim."""
-    return ["claim", claim.holder, claim.owner, claim.ttl_us // 1000, _token(claim.token), int(claim.steal)]
+    term = (claim.ttl_us // 1000, _token(claim.token), int(claim.steal), _token(claim.instead))
+    told = (claim.about, claim.idle_us, optional(claim.control), claim.thread)
+    return ["claim", claim.holder, claim.owner, *term, *told]
 
 
-def unpack_lease(reply: Sequence[bytes] | None) -> Held | None:
+LEASE_FIELDS: Final = ("holder", "owner", "token", "until", "about", "beat", "progress", "control")
+
+
+def unpack_lease(reply: Sequence[bytes | None] | None) -> Held | None:
     """Return a lease."""
-    if reply is None:
+    if reply is None or reply[0] is None:
         return None
-    holder, owner, token, until_us = reply
-    return Held(holder.decode(), owner.decode(), int(token), int(until_us))
+    holder, owner, token, until_us, about, beat_us, progress_us, control = (field or b"" for field in reply)
+    times = int(beat_us or 0), int(progress_us or 0)
+    return Held(holder.decode(), owner.decode(), int(token), int(until_us), about.decode(), *times, control.decode())
 
 
 def _pack_write(write: Write) -> bytes:

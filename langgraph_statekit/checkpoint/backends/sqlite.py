@@ -7,7 +7,6 @@ locks.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +25,16 @@ from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, is_late, is_rekeyed, rekeyed
+from langgraph_statekit.checkpoint.claims import (
+    Claim,
+    Held,
+    LeasePage,
+    LeaseQuery,
+    fenced,
+    is_late,
+    is_rekeyed,
+    rekeyed,
+)
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept, is_over
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -49,8 +57,8 @@ from langgraph_statekit.checkpoint.tenants import path_of
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
 from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
 
-FORMAT: Final = 2
-_SCRIPTS: Final = {1: "sqlite.sql", 2: "sqlite_cells.sql"}
+FORMAT: Final = 3
+_SCRIPTS: Final = {1: "sqlite.sql", 2: "sqlite_cells.sql", 3: "sqlite_leases.sql"}
 """What brings a file from the format before to this one."""
 _COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
@@ -75,14 +83,6 @@ _BOUNDS: Final = {
 }
 _KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_THREADS: Final = (
-    "SELECT thread FROM alive t"
-    f" WHERE thread >= ? AND (header IS NOT NULL OR {life.NOT_EMPTY}) ORDER BY thread LIMIT 500"
-)
-_THREADS_OF_RUNS: Final = """
-SELECT DISTINCT t.thread FROM rows r CROSS JOIN alive t ON t.tid = r.tid
-WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
-"""
 
 
 class SqliteBackend:
@@ -177,6 +177,10 @@ class SqliteBackend:
         with self._writing() as db:
             return [life.claim(db, claim) for claim in claims]
 
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        with self._reading() as db:
+            return leases.listed(db, query)
+
     def change_cells(self, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
         with self._writing() as db:
             return [cells.change(db, change) for change in changes]
@@ -269,16 +273,7 @@ class SqliteBackend:
             return [keys.rewrap(db, *change) for change in changes]
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
-        statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
-        wanted = () if run_ids is None else (json.dumps(list(run_ids)),)
-        start = ""
-        while True:
-            with self._reading() as db:
-                page = [thread for (thread,) in db.execute(statement, (start, *wanted))]
-            if not page:
-                return
-            yield page
-            start = f"{page[-1]}\0"
+        return life.pages(self._reading, run_ids)
 
     def sweep(self, orphans_us: int) -> Swept:
         with self._writing() as db:

@@ -11,7 +11,8 @@ from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Write
 _NEW_FRAME: Final = "INSERT INTO frames VALUES (?, ?, ?, ?, ?) ON CONFLICT (tid, key) DO NOTHING"
 _REPLACE_FRAME: Final = "INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?, ?)"
 
-_PARAMS: Final = 500
+_PARAMS: Final = 400
+"""SQLite takes 500 terms in a recursive query, the recursive one among them."""
 _FRAMES: Final = """
 WITH RECURSIVE need(key) AS (
     VALUES {}

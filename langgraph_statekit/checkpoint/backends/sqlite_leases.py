@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from typing import Final
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, decide
+
+_COLUMNS: Final = "holder, owner, token, until_us, about, beat_us, progress_us, control"
+_ENDED: Final = {None: "", True: "AND until_us <= :now_us", False: "AND until_us > :now_us"}
 
 
 def held(db: sqlite3.Connection, thread: str) -> Held | None:
     """Return the lease of a thread."""
-    found = db.execute("SELECT holder, owner, token, until_us FROM leases WHERE thread = ?", (thread,)).fetchone()
+    found = db.execute(f"SELECT {_COLUMNS} FROM leases WHERE thread = ?", (thread,)).fetchone()
     return None if found is None else Held(*found)
 
 
@@ -20,8 +24,31 @@ def claim(db: sqlite3.Connection, wanted: Claim) -> Held | None:
     granted = decide(wanted, before, time.time_ns() // 1000)
     if granted is None:
         return before
-    db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)", (wanted.thread, *granted))
+    db.execute(
+        f"INSERT OR REPLACE INTO leases (thread, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (wanted.thread, *granted),
+    )
     return granted
+
+
+def listed(db: sqlite3.Connection, query: LeaseQuery) -> LeasePage:
+    """Return a page of leases, by their ends."""
+    now_us = time.time_ns() // 1000
+    until_us, _, thread = query.after.partition(":")
+    found = db.execute(
+        f"SELECT thread, {_COLUMNS} FROM leases"
+        f" WHERE until_us > 0 AND (until_us, thread) > (:until_us, :thread) {_ENDED[query.ended]}"
+        " ORDER BY until_us, thread LIMIT :limit",
+        {"now_us": now_us, "until_us": int(until_us or 0), "thread": thread, "limit": query.limit},
+    )
+    leases = [(name, Held(*columns)) for name, *columns in found]
+    return LeasePage(leases, now_us, after(leases) if len(leases) == query.limit else "")
+
+
+def after(leases: list[tuple[str, Held]]) -> str:
+    """Return where the page after these leases begins."""
+    thread, last = leases[-1]
+    return f"{last.until_us}:{thread}"
 
 
 def drop(db: sqlite3.Connection, thread: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
@@ -21,6 +23,14 @@ _EARLY: Final = (
     " WHERE NOT EXISTS (SELECT 1 FROM rows WHERE (tid, ns, id) = (?1, ?2, ?3))"
 )
 _ASKED: Final = f"SELECT 1 FROM writes WHERE tid = ? AND ns = ? AND id = ? AND idx = {INTERRUPT_IDX}"
+
+_THREADS: Final = (
+    f"SELECT thread FROM alive t WHERE thread >= ? AND (header IS NOT NULL OR {NOT_EMPTY}) ORDER BY thread LIMIT 500"
+)
+_THREADS_OF_RUNS: Final = """
+SELECT DISTINCT t.thread FROM rows r CROSS JOIN alive t ON t.tid = r.tid
+WHERE t.thread >= ? AND r.run_id IN (SELECT value FROM json_each(?)) ORDER BY t.thread LIMIT 500
+"""
 
 
 def now_us() -> int:
@@ -132,6 +142,22 @@ def opened(db: sqlite3.Connection, thread: str) -> tuple[int, int, int | None, b
 def note_early(db: sqlite3.Connection, tid: int, ref: Ref) -> None:
     """Note when writes came, if their checkpoint is not stored."""
     db.execute(_EARLY, (tid, ref.ns, ref.id, now_us()))
+
+
+def pages(
+    reading: Callable[[], AbstractContextManager[sqlite3.Connection]], run_ids: Collection[str] | None
+) -> Iterator[Sequence[str]]:
+    """Yield thread ids in pages, see `Backend.threads`; no connection is held between two of them."""
+    statement = _THREADS if run_ids is None else _THREADS_OF_RUNS
+    wanted = () if run_ids is None else (json.dumps(list(run_ids)),)
+    start = ""
+    while True:
+        with reading() as db:
+            page = [thread for (thread,) in db.execute(statement, (start, *wanted))]
+        if not page:
+            return
+        yield page
+        start = f"{page[-1]}\0"
 
 
 def copy(db: sqlite3.Connection, source: str, target: str, operation: str, header: bytes) -> bool:

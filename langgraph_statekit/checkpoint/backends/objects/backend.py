@@ -33,7 +33,7 @@ from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone,
 from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
@@ -139,6 +139,9 @@ class ObjectBackend:
 
     def cells(self, query: CellQuery) -> CellPage:
         return self._cells.read(query)
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        return self._heads.leases(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         early = None if id is None else self._listing(Ref(thread, ns, id))

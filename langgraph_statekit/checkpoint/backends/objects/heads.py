@@ -10,9 +10,10 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.index import counting, with_batch_of
 from langgraph_statekit.checkpoint.backends.objects.layout import Head, decode_head, empty_head, encode_head
+from langgraph_statekit.checkpoint.backends.objects.marks import Marks
 from langgraph_statekit.checkpoint.backends.objects.reader import Reader, inline
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.claims import Claim, Held, decide, is_late, is_rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, decide, is_late, is_rekeyed
 from langgraph_statekit.checkpoint.expiry import is_due, is_over
 from langgraph_statekit.checkpoint.records import Ref, Save, SaveWrites
 
@@ -23,6 +24,7 @@ class Heads:
     def __init__(self, bucket: Bucket, reader: Reader) -> None:
         self._bucket = bucket
         self._reader = reader
+        self._marks = Marks(bucket, f"{reader.root.removesuffix('t')}l", reader.clock)
 
     def opened(self, thread: str) -> tuple[Head, str]:
         """Return the head of a thread, perhaps out of date; a new one is announced in the store first."""
@@ -114,19 +116,29 @@ class Heads:
     def claim(self, claim: Claim) -> Held | None:
         """Decide a claim, and return the thread's lease."""
 
+        before: Held | None = None
+
         def change(head: Head) -> Head | None:
+            nonlocal before
             if claim.token is not None and (head.lease is None or head.lease.token != claim.token):
                 return None  # without asking for the time
             granted = decide(claim, head.lease, self._bucket.now_us(self._reader.clock))
-            if granted is not None and claim.ttl_us == 0:
-                granted = granted._replace(until_us=0)  # free for all clocks
             if granted is None:
                 return None
+            before = head.lease
+            if before is None or before.holder != granted.holder or before.until_us == 0:
+                self._marks.put(claim.thread, granted.holder)
             new = replace(head if head.epoch else empty_head(), lease=granted)
             return self._reader.lived_on(new) if new.until_us is not None and self._reader.alive(new) else new
 
         lease = self.edit(claim.thread, change).lease
+        if before is not None and lease is not None and (lease.holder != before.holder or lease.until_us == 0):
+            self._marks.remove(claim.thread, before)
         return lease if lease is not None and lease.holder else None
+
+    def leases(self, query: LeaseQuery) -> LeasePage:
+        """See `Backend.leases`."""
+        return self._marks.listed(query, self._reader.root)
 
     def is_late(self, save: Save) -> bool:
         """Say whether a save's token is not that of the thread's lease."""
@@ -189,7 +201,11 @@ class Heads:
         `sure_us` need not stay.
         """
 
+        before: Held | None = None
+
         def change(head: Head) -> Head | None:
+            nonlocal before
+            before = head.lease
             if head.lease is None:
                 return None
             return replace(empty_head(), lease=Held("", "", head.lease.token + 1, 0))
@@ -197,6 +213,7 @@ class Heads:
         head = self.edit(thread, change)
         if head.lease is None:
             return None
+        self._marks.remove(thread, before)
         if head.lease.token < self._bucket.now_us(self._reader.clock) - sure_us:
             self._bucket.delete([self._reader.keys(thread).head])
         return head

@@ -1,0 +1,5 @@
+ALTER TABLE leases ADD COLUMN about TEXT NOT NULL DEFAULT '';
+ALTER TABLE leases ADD COLUMN beat_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE leases ADD COLUMN progress_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE leases ADD COLUMN control TEXT NOT NULL DEFAULT '';
+CREATE INDEX leases_by_end ON leases (until_us, thread) WHERE until_us > 0;

@@ -1,0 +1,209 @@
+"""What was seen of a run so far. It does no I/O; the clock is given, and many threads may tell it things."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, Final
+
+import ormsgpack
+
+from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, View
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_ENDED: Final = 256
+_TEXT: Final = 100
+_OPTIONS: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_SERIALIZE_PYDANTIC | ormsgpack.OPT_SERIALIZE_NUMPY
+_NOT_YET: Final = (LookupError, AttributeError, TypeError)
+"""What a function of the state may raise before the state has what it looks for."""
+
+
+class Seen:
+    """One run.
+
+    Args:
+        checks: What to look for.
+        item: Tells the item of a state; None: nothing but heartbeats does.
+        clock: Monotonic seconds.
+        failing: Tells which part of the saver's operations fails.
+        pool: How many tasks run at a time; None: all of them.
+    """
+
+    def __init__(
+        self,
+        checks: Sequence[Check],
+        item: Callable[[Any], Any] | None,
+        clock: Callable[[], float],
+        failing: Callable[[], float],
+        pool: int | None = None,
+    ) -> None:
+        self._checks = checks
+        self._marking = [(check, check.mark, getattr(check, "window", 1)) for check in checks if hasattr(check, "mark")]
+        self._item_of, self._clock, self._failing = item, clock, failing
+        self._pool, self._crowded = pool, False
+        self._lock = Lock()
+        self._broken: set[int] = set()
+        self._started_s = clock()
+        self._requests = self._tokens = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was seen of the run until now, but not what it has spent: it goes on from elsewhere."""
+        with self._lock:
+            self._running: dict[str, Task] = {}
+            self._ended: deque[Task] = deque(maxlen=_MOST_ENDED)
+            self._step: Step | None = None
+            self._previous: Step | None = None
+            self._marks: dict[Any, deque[Mark]] = {check: deque(maxlen=window) for check, _, window in self._marking}
+            self._item: str | None = None
+            self._note: str | None = None
+            self._beat_s = self._moved_s = self._clock()
+
+    def begin(self, id: str, node: str) -> None:
+        """Take note that a node's call begins."""
+        with self._lock:
+            self._beat_s = self._clock()
+            self._running[id] = Task(id, node, self._beat_s)
+            crowded = self._pool is not None and len(self._running) > self._pool and not self._crowded
+            self._crowded |= crowded
+        if crowded:
+            _LOG.warning(
+                "a step has more tasks than the %s that run at a time: LangGraph saves what they did late, so after a "
+                "crash more of them run again; raise max_concurrency, or do their effects by an EffectLedger",
+                self._pool,
+            )
+
+    def end(self, id: str, node: str, error: str | None) -> None:
+        """Take note that a node's call has ended."""
+        with self._lock:
+            self._beat_s = self._clock()
+            begun = self._running.pop(id, None) or Task(id, node, self._beat_s)
+            self._ended.append(
+                Task(id, node, begun.since_s, begun.item, begun.item_s, ended_s=self._beat_s, error=error)
+            )
+
+    def step(self, id: str, number: int, values: Any, next: Sequence[str]) -> None:
+        """Take note of a checkpoint: a step has ended, and with it all of its tasks."""
+        with self._lock:
+            self._beat_s = self._clock()
+            step = Step(id, number, values, tuple(next), self._beat_s)
+            if self._step is not None and self._step.id == id:
+                return
+            self._running.clear()
+            self._previous, self._step = self._step, step
+            for check, mark, _ in self._marking:
+                self._mark(self._marks[check], mark, step)
+            if self._item_of is not None:
+                try:
+                    self._item = text_of(self._item_of(values))
+                except _NOT_YET:
+                    self._item = None
+
+    def inner(self) -> None:
+        """Take note of a checkpoint of a subgraph: the run got on."""
+        with self._lock:
+            self._beat_s = self._moved_s = self._clock()
+
+    def _mark(self, marks: deque[Mark], mark: Callable[[Any], Any], step: Step) -> None:
+        try:
+            value = mark(step.values)
+        except _NOT_YET:
+            return
+        found = digest(value)
+        if marks and marks[-1].digest == found:
+            last = marks[-1]
+            marks[-1] = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id)
+        else:
+            marks.append(Mark(found, text_of(value), step))
+
+    def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
+        """Take note of a heartbeat."""
+        with self._lock:
+            self._beat_s = self._clock()
+            self._note = self._note if note is None else text_of(note)
+            if item is None:
+                return
+            text = text_of(item)
+            task = self._running.get(task_id or "")
+            if task is None and len(self._running) == 1:  # the heartbeat came from inside a subgraph
+                (task,) = self._running.values()
+            if task is not None and task.item != text:
+                self._running[task.id] = replace(task, item=text, item_s=self._beat_s)
+                self._moved_s = self._beat_s
+
+    def spend(self, requests: int, tokens: int) -> None:
+        """Take note of requests to chat models."""
+        with self._lock:
+            self._beat_s = self._clock()
+            self._requests += requests
+            self._tokens += tokens
+
+    def place(self) -> tuple[float, str | None]:
+        """Return when the run last got on, and what it is at: the item of the last heartbeat, or of the state."""
+        with self._lock:
+            item = next((task.item for task in reversed(self._running.values()) if task.item is not None), self._item)
+            return max(self._moved_s, self._step.at_s if self._step else 0.0), item
+
+    def view(self) -> View:
+        """Return the run as it is now."""
+        with self._lock:
+            return View(
+                now_s=self._clock(),
+                started_s=self._started_s,
+                step=self._step,
+                previous=self._previous,
+                running=tuple(self._running.values()),
+                ended=tuple(self._ended),
+                marks={check: tuple(marks) for check, marks in self._marks.items()},
+                item=self._item,
+                beat_s=self._beat_s,
+                moved_s=self._moved_s,
+                requests=self._requests,
+                tokens=self._tokens,
+                note=self._note,
+                failing=self._failing(),
+            )
+
+    def find(self) -> Finding | None:
+        """Return what the first check finds that finds something; one that raises finds nothing and is logged once."""
+        if not self._checks:
+            return None
+        view = self.view()
+        for at, check in enumerate(self._checks):
+            try:
+                found = check(view)
+            except Exception:
+                if at not in self._broken:
+                    self._broken.add(at)
+                    _LOG.exception("the check %r failed; it is logged once", check)
+                continue
+            if found is not None:
+                return found
+        return None
+
+
+def digest(value: Any) -> bytes:
+    """Return what tells a value from another one."""
+    try:
+        packed = ormsgpack.packb(value, default=_plain, option=_OPTIONS)
+    except (ValueError, TypeError, RecursionError):  # a great number, or a value that holds itself
+        packed = repr(value).encode(errors="replace")
+    return blake2b(packed, digest_size=16).digest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    if hasattr(value, "__dict__"):
+        return [type(value).__qualname__, vars(value)]
+    return repr(value)
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a text that is short and still tells it from others."""
+    text = str(value)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}... {digest(text).hex()[:8]}"

@@ -1,0 +1,248 @@
+"""One thread taken over from a worker that is gone or hangs, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+
+from langgraph_statekit.acquiring import Terms, acquire
+from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
+from langgraph_statekit.checkpoint.claims import DRAIN
+from langgraph_statekit.checkpoint.records import to_text
+from langgraph_statekit.checkpoint.run import finish
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.compat import Graph, guard
+from langgraph_statekit.errors import Conflict, Fenced, GaveUp, Unavailable
+from langgraph_statekit.leases import Lease
+from langgraph_statekit.processes import GONE
+from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
+from langgraph_statekit.watchdog.beat import listening
+from langgraph_statekit.watchdog.leased import Leased
+from langgraph_statekit.watchdog.policy import Policy
+from langgraph_statekit.watchdog.recovery import recover
+from langgraph_statekit.watchdog.standing import EMPTY, FINISHED, UNFINISHED, UNFIT, WAITING, Standing, standing_of
+from langgraph_statekit.watchdog.view import Finding
+
+_LOG: Final = logging.getLogger(__name__)
+
+RESUMED: Final = "resumed"
+FAILED: Final = "failed"
+FENCED: Final = "fenced"
+HANDED_OVER: Final = "handed_over"
+DRAINING: Final = "draining"
+KILLED: Final = "killed"
+DEAD: Final = "dead"
+LEFT: Final = "left"
+UNKNOWN: Final = "unknown"
+ALERTS: Final = frozenset({FAILED, KILLED, DEAD, LEFT, UNFIT, UNKNOWN, EMPTY})
+_PLACE: Final = "place"
+
+
+class Told(Protocol):
+    """Takes what became of a thread."""
+
+    def __call__(self, outcome: str, **about: Any) -> None:
+        """Take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to recover; told in `Supervisor`."""
+
+    policy: Policy
+    quarantine_s: float
+    lease_s: float
+
+
+class _Beats:
+    """Passes heartbeats of nodes on to a lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
+        """Take one."""
+        self._lease.progress(item)
+
+
+class Takeover:
+    """One thread, in a thread and an event loop of its own, so that nodes may be sync or async.
+
+    Args:
+        saver: The store.
+        graph: The graph.
+        case: What the lease tells.
+        rules: How to recover.
+        told: Takes what was done.
+        leave: Takes why the thread is left as it is.
+        unblock: Called when the store does not answer; says whether to try again.
+    """
+
+    def __init__(
+        self,
+        saver: StatekitSaver,
+        graph: Graph,
+        case: Leased,
+        rules: Rules,
+        told: Told,
+        leave: Callable[[str, str], None],
+        unblock: Callable[[], bool],
+    ) -> None:
+        self._saver, self._case, self._rules = saver, case, rules
+        self._graph = guard(graph)
+        self._told, self._leave, self._unblock = told, leave, unblock
+        self._side = Side(saver, True)
+        self._control = RunControl()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let the graph stop after its running step, and hand the thread over."""
+        self._stopping.set()
+        self._control.request_drain("the supervisor ends")
+
+    def run(self) -> None:
+        """Recover the thread; errors are told, not raised."""
+        try:
+            finish(self._recover())
+        except Unavailable as error:
+            _LOG.warning("thread %r is left to a later look: %s", self._case.thread_id, error)
+        except Exception as error:
+            _LOG.exception("thread %r could not be recovered", self._case.thread_id)
+            self._told(FAILED, message=f"{type(error).__name__}: {error}")
+
+    async def _recover(self) -> None:
+        before = await standing_of(self._graph, self._side, self._case.thread_id)
+        if before.kind == UNFIT:
+            self._leave(UNFIT, f"it waits for {before.about}, which the graph lacks")
+            return
+        lease = await self._taken()
+        if lease is None:
+            return
+        try:
+            await self._deal(lease)
+        except Fenced as error:
+            self._told(FENCED, message=str(error))
+        finally:
+            if not lease.ended:  # whatever went wrong, it is no reason to forget the thread
+                await lease.ahand_over(FAILED)
+
+    async def _taken(self) -> Lease | None:
+        case = self._case
+        terms = Terms(
+            graph=case.graph,
+            item=case.item or "",
+            ttl_s=self._rules.lease_s,
+            steal=case.held,
+            instead_of=case.token,
+            on_lost=lambda lease: self._control.request_drain("the lease was lost"),
+            on_control=lambda lease: self._control.request_drain(lease.control),
+        )
+        while True:
+            try:
+                return await acquire(self._saver._keeper, self._saver._async, case.thread_id, terms)
+            except Conflict:  # another supervisor was first, or the holder is back
+                return None
+            except Unavailable:
+                if not self._unblock():
+                    raise
+
+    async def _deal(self, lease: Lease) -> None:
+        case, cells = self._case, self._saver.async_cells
+        standing = await standing_of(self._graph, self._side, case.thread_id)
+        if standing.kind == UNFIT:  # it has moved since
+            self._leave(UNFIT, f"it waits for {standing.about}, which the graph lacks")
+            return
+        if standing.kind != UNFINISHED:
+            await self._close(lease, standing)
+            return
+        if await is_dead(cells, case.thread_id):
+            await lease.arelease()
+            self._told(DEAD, message="it is on the list of the dead")
+            return
+        finding = case.finding("" if case.item else await self._place(standing.step, lease.token))
+        await self._pause(0.0 if case.process.state == GONE else self._rules.quarantine_s)
+        if self._stopping.is_set():
+            await lease.ahand_over(case.problem)
+            self._told(HANDED_OVER, message="the supervisor ends", item=finding.item)
+            return
+        attempt = 0
+        if case.problem != DRAIN:  # nothing is wrong with what was handed over so
+            try:
+                attempt = await recover(self._graph, True, lease.config, finding, self._rules.policy)
+            except GaveUp as error:
+                dead = await is_dead(cells, case.thread_id)
+                await lease.arelease()
+                self._told(DEAD if dead else LEFT, item=finding.item, message=str(error))
+                return
+        told = f"{finding.message}; it waits for {standing.about}"
+        self._told(RESUMED, item=finding.item, attempt=attempt, message=told)
+        await self._go_on(lease, finding, attempt)
+
+    async def _place(self, step: int, token: int) -> str:
+        """Return a name for where a thread stands, the same as before if it has not come further since.
+
+        A rollback puts the same state one step further.
+        """
+        cells, ref = self._saver.async_cells, cell_ref(_PLACE, "", self._case.thread_id)
+        found = (await cells.cells(CellQuery(kind=_PLACE, refs=[ref]))).cells
+        first, last = json.loads(found[0].value) if found else (step, step)
+        if step > last + 1:
+            first = step
+        value = json.dumps([first, step]).encode()
+        await cells.change_cell(
+            CellChange(
+                ref=ref, value=value, groups=(to_text(self._case.thread_id),), token=token, ttl_us=int(FORGET_S * 1e6)
+            )
+        )
+        return f"step {first}"
+
+    async def _pause(self, pause_s: float) -> None:
+        while pause_s > 0 and not self._stopping.is_set():
+            await self._saver._async.sleep(min(pause_s, 0.1))
+            pause_s -= 0.1
+
+    async def _go_on(self, lease: Lease, finding: Finding, attempt: int) -> None:
+        about = {"item": finding.item, "attempt": attempt}
+        config: RunnableConfig = lease.config
+        try:
+            with listening(_Beats(lease)):
+                await self._graph.ainvoke(None, config, durability="sync", control=self._control)
+        except GraphDrained:
+            if lease.lost:
+                self._told(FENCED, message="somebody else took it over", **about)
+                return
+            await lease.ahand_over(lease.control or DRAIN)
+            self._told(HANDED_OVER, message=self._control.drain_reason or "", **about)
+        except Fenced:
+            raise
+        except Exception as error:
+            if lease.lost:
+                self._told(FENCED, message=f"somebody else took it over: {error}", **about)
+                return
+            await lease.ahand_over(FAILED)
+            self._told(FAILED, message=f"{type(error).__name__}: {error}", **about)
+        else:
+            await self._close(lease, await standing_of(self._graph, self._side, lease.thread_id), **about)
+
+    async def _close(self, lease: Lease, standing: Standing, **about: Any) -> None:
+        """Give the lease of a thread back that does not go on by itself."""
+        if standing.kind == UNFINISHED:  # the graph returned and left something to do
+            await lease.ahand_over(FAILED)
+            self._told(FAILED, message=f"it still waits for {standing.about}", **about)
+            return
+        await lease.arelease()
+        messages = {
+            FINISHED: "nothing is left to do",
+            WAITING: f"it waits for a human at {standing.about}",
+            EMPTY: "its worker died before a checkpoint was stored: start it anew with its input",
+        }
+        self._told(standing.kind, message=messages[standing.kind], **about)
