@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
+from langgraph_statekit.checkpoint.labels import OWN_LABELS
 from langgraph_statekit.checkpoint.order import clock_us, id_at
 from langgraph_statekit.checkpoint.records import Query, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -95,11 +96,12 @@ class History:
         return found
 
     async def labels(self) -> Mapping[str, str]:
-        """Return checkpoint ids by label; none of a saver that has no labels."""
+        """Return checkpoint ids by label, without those that rollbacks set; none of a saver that has no labels."""
         if not isinstance(self.side.saver, StatekitSaver):
             return {}
         found = await self.side.call("labels", self.thread_id)
-        return {label: config["configurable"]["checkpoint_id"] for label, config in found.items()}
+        own = ((label, config) for label, config in found.items() if not label.startswith(OWN_LABELS))
+        return {label: config["configurable"]["checkpoint_id"] for label, config in own}
 
     async def tuples(
         self, before: str | None = None, ns: str | None = None, portion: int = PAGE

@@ -27,6 +27,7 @@ FORK_OF: Final = "statekit_to"
 FORK_FROM: Final = "statekit_from"
 """The same of the latest checkpoint before the fork."""
 REASON: Final = "statekit_reason"
+_PREFIX: Final = "statekit_"
 _DELTAS: Final = "counters_since_delta_snapshot"
 _KNOWN: Final = frozenset({"source", "step", "parents", "writes", "thread_id", _DELTAS})
 
@@ -70,8 +71,8 @@ class Point:
         """
         if self.source not in ("fork", "update") or REASON not in self.metadata:
             return {}
-        prefix = "statekit_"
-        return {key.removeprefix(prefix): value for key, value in self.metadata.items() if key.startswith(prefix)}
+        found = {key.removeprefix(_PREFIX): value for key, value in self.metadata.items() if key.startswith(_PREFIX)}
+        return {key: value for key, value in found.items() if key != "token"}
 
 
 def point_of(item: CheckpointTuple) -> Point:

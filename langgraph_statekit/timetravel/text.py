@@ -62,7 +62,8 @@ def headline(moment: Moment, most: int = 160) -> str:
     """Return what matters most of a checkpoint on one line."""
     point = moment.point
     if point.rollback:
-        return f"went back to here: {point.rollback['reason']}"
+        more = (f", {key} {point.rollback[key]}" for key in ("item", "attempt") if key in point.rollback)
+        return clipped(f"went back to here: {point.rollback['reason']}{''.join(more)}", most)
     if moment.status.errors:
         return f"raised {one_line(moment.status.errors[0], most)}"
     if moment.status.interrupts:

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
-from langgraph_statekit import Sampled, StatekitSaver, TimeTravel
+from langgraph_statekit import Finding, Sampled, StatekitSaver, TimeTravel, rollback
 from langgraph_statekit.timetravel.decisions import decisions
 from tests.timetravel.kit import EMOJI, HTML, LONG, RTL, START_OF_SHOP, hostile, monitor, named, put, talk
 
@@ -158,25 +158,20 @@ def test_a_rollback_tells_its_reason_and_what_it_left(real_sqlite: StatekitSaver
     graph = monitor(real_sqlite)
     graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
     tt = TimeTravel(graph, named("shop"))
-    left = tt.at()
-    # As a watchdog writes it: a copy of the checkpoint with the parent of that one, and the reason.
-    target = real_sqlite.get_tuple(tt[4].config)
-    assert target is not None
-    record = {"op": "rollback", "reason": "NoProgress", "item": "A-0", "attempt": 2, "from": left.id, "to": tt[4].id}
-    metadata: Any = {**target.metadata, "source": "fork", "step": 5, **{f"statekit_{k}": v for k, v in record.items()}}
-    checkpoint: Any = {**target.checkpoint, "id": left.id[:-1] + ("0" if left.id[-1] == "f" else "f")}
-    real_sqlite.put(target.parent_config, checkpoint, metadata, {})  # type: ignore[arg-type]
+    with real_sqlite.lease("shop") as lease:
+        finding = Finding("no_progress", "prices fall, and nothing gets done", item="A-0", since=tt[5].id)
+        rollback(graph, lease.config, "last_healthy", finding, 2)
     current, branch = tt.branches()
-    assert (current.tip.rollback["reason"], branch.reason, branch.fork and branch.fork.step) == (
-        "NoProgress",
-        "NoProgress",
-        4,
-    )
-    told = "rolled back at step 5 (fork): NoProgress, item A-0, attempt 2"
+    assert (current.tip.rollback["reason"], branch.reason) == ("no_progress", "no_progress")
+    assert branch.fork is not None
+    assert branch.fork.step == 4
+    told = "rolled back at step 5 (fork): no_progress, item A-0, attempt 2"
     assert told in repr(tt)
     assert told in tt._repr_html_()
+    assert "went back to here: no_progress, item A-0, attempt 2" in repr(tt)
     assert "branch 1: pages became empty at step 5" in repr(tt)
     assert tt.at().moment.changes == []
+    assert "statekit:" not in repr(tt)
 
 
 def test_decisions_are_told_with_their_reasons_and_without_secrets(real_sqlite: StatekitSaver) -> None:
