@@ -19,6 +19,7 @@ from langgraph_statekit.status import Status, is_control, next_nodes, status_of
 from langgraph_statekit.timetravel.decisions import Decision, decisions, tokens_of
 from langgraph_statekit.timetravel.diff import Change, diff, is_secret
 from langgraph_statekit.timetravel.glance import glance, weight
+from langgraph_statekit.topology import BRANCH
 
 MOST_CHANGES: Final = 12
 _MOST_DECISIONS: Final = 20
@@ -28,6 +29,7 @@ FORK_FROM: Final = "statekit_from"
 """The same of the latest checkpoint before the fork."""
 REASON: Final = "statekit_reason"
 _PREFIX: Final = "statekit_"
+_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _DELTAS: Final = "counters_since_delta_snapshot"
 _KNOWN: Final = frozenset({"source", "step", "parents", "writes", "thread_id", _DELTAS})
 
@@ -237,6 +239,9 @@ def _ran(point: Point, item: CheckpointTuple, parent: CheckpointTuple | None) ->
         return
     values = parent.checkpoint["channel_values"]
     yield from (name for name in next_nodes(parent.checkpoint, values) if name != "__start__")
+    for task, channel, _ in parent.pending_writes or ():
+        if task == _NULL_TASK and channel.startswith(BRANCH):  # what a `Command` asked for
+            yield channel.removeprefix(BRANCH)
 
 
 def _status(item: CheckpointTuple) -> Status:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, StateGraph
-from langgraph.types import Send
+from langgraph.types import Command, Send
 
 from langgraph_statekit import Finding, Sampled, StatekitSaver, TimeTravel, rollback
 from langgraph_statekit.timetravel.decisions import decisions
@@ -289,3 +289,14 @@ def test_steps_that_a_saver_left_out_are_told_as_one(in_memory: Any) -> None:
         (18, ["crawl", "cut"]),
         (15, ["crawl", "cut"]),
     ]
+
+
+def test_nodes_that_a_command_asked_for_are_told(in_memory: Any) -> None:
+    graph: Any = StateGraph(Log)
+    graph.add_node("a", lambda state: {"log": ["a"]})
+    graph.add_node("b", lambda state: {"log": ["b"]})
+    graph = graph.add_edge(START, "a").compile(checkpointer=in_memory)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    graph.invoke(Command(goto="b"), named("t"), durability="sync")
+    latest = TimeTravel(graph, named("t")).at()
+    assert (latest.values["log"], latest.moment.nodes) == (["a", "b"], ["b"])
