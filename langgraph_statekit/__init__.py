@@ -19,9 +19,25 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.serde import StatekitSerializer
     from langgraph_statekit.checkpoint.tenants import tenant_name
     from langgraph_statekit.compat import Drift, acheck_compat, check_compat, guard
+    from langgraph_statekit.context.builder import ContextBuilder, Prompt, pre_model_hook
+    from langgraph_statekit.context.compress import ContextCompressor
+    from langgraph_statekit.context.core import Compaction, Context, abuild_context, build_context
+    from langgraph_statekit.context.faces import ContextState
+    from langgraph_statekit.context.knowledge import KnowledgePolicy
+    from langgraph_statekit.context.lint import lint_system
+    from langgraph_statekit.context.middleware import ContextMiddleware
+    from langgraph_statekit.context.placeholders import expand
+    from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
+    from langgraph_statekit.context.recall import recall_tool
+    from langgraph_statekit.context.report import Prices
+    from langgraph_statekit.context.resources import ResourcePolicy, ResourceState, spent, used_by
+    from langgraph_statekit.context.summaries import originals
+    from langgraph_statekit.context.summarize import SessionSummarizer
+    from langgraph_statekit.context.tokens import TokenCounter
     from langgraph_statekit.effect_rules import Effect, SettledEffects
     from langgraph_statekit.effects import EffectLedger, effect
     from langgraph_statekit.errors import (
+        BudgetExceeded,
         CannotStop,
         CheckpointMissing,
         Conflict,
@@ -33,10 +49,11 @@ if TYPE_CHECKING:
         Misuse,
         SchemaTooNew,
         StatekitError,
+        SummaryFailed,
         TopologyDrift,
         Unavailable,
     )
-    from langgraph_statekit.events import FailureRate
+    from langgraph_statekit.events import Compacted, FailureRate
     from langgraph_statekit.leases import Lease
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
@@ -131,6 +148,33 @@ _HOMES = {
     "RollbackRequested": "watchdog.errors",
     "ChildError": "watchdog.errors",
     "WatchdogWarning": "watchdog.errors",
+    "ContextPolicy": "context.policy",
+    "ToolResultPolicy": "context.policy",
+    "build_context": "context.core",
+    "abuild_context": "context.core",
+    "Context": "context.core",
+    "Compaction": "context.core",
+    "SessionSummarizer": "context.summarize",
+    "ContextCompressor": "context.compress",
+    "ContextBuilder": "context.builder",
+    "pre_model_hook": "context.builder",
+    "Prompt": "context.builder",
+    "ContextMiddleware": "context.middleware",
+    "KnowledgePolicy": "context.knowledge",
+    "ContextState": "context.faces",
+    "ResourcePolicy": "context.resources",
+    "ResourceState": "context.resources",
+    "spent": "context.resources",
+    "used_by": "context.resources",
+    "TokenCounter": "context.tokens",
+    "Prices": "context.report",
+    "recall_tool": "context.recall",
+    "expand": "context.placeholders",
+    "originals": "context.summaries",
+    "lint_system": "context.lint",
+    "SummaryFailed": "errors",
+    "BudgetExceeded": "errors",
+    "Compacted": "events",
     "CheckpointMissing": "errors",
     "CannotStop": "errors",
     "GaveUp": "errors",
@@ -148,10 +192,19 @@ _HOMES = {
 __all__ = [
     "Backoff",
     "Budget",
+    "BudgetExceeded",
     "CannotStop",
     "CheckpointMissing",
     "ChildError",
+    "Compacted",
+    "Compaction",
     "Conflict",
+    "Context",
+    "ContextBuilder",
+    "ContextCompressor",
+    "ContextMiddleware",
+    "ContextPolicy",
+    "ContextState",
     "Copied",
     "Corrupt",
     "Cycle",
@@ -172,6 +225,7 @@ __all__ = [
     "Interrupt",
     "Invariant",
     "ItemDeadline",
+    "KnowledgePolicy",
     "Label",
     "Lease",
     "Migrated",
@@ -181,8 +235,12 @@ __all__ = [
     "ObjectStoreSaver",
     "OpenTelemetryHook",
     "PostgresSaver",
+    "Prices",
     "PrometheusHook",
+    "Prompt",
     "RedisSaver",
+    "ResourcePolicy",
+    "ResourceState",
     "Retention",
     "Retry",
     "Rollback",
@@ -192,6 +250,7 @@ __all__ = [
     "SaveFailureRate",
     "SchemaTooNew",
     "SerializableResult",
+    "SessionSummarizer",
     "SettledEffects",
     "Skip",
     "SqliteSaver",
@@ -199,32 +258,44 @@ __all__ = [
     "StatekitSaver",
     "StatekitSerializer",
     "Step",
+    "SummaryFailed",
     "Supervisor",
     "ThreadId",
+    "TokenCounter",
+    "ToolResultPolicy",
     "TopologyDrift",
     "Unavailable",
     "View",
     "Watchdog",
     "WatchdogWarning",
+    "abuild_context",
     "acheck_compat",
     "acopy_threads",
     "amigrate_threads",
     "arollback",
+    "build_context",
     "check_compat",
     "copy_threads",
     "effect",
     "error_handler",
+    "expand",
     "guard",
     "heartbeat",
+    "lint_system",
     "migrate_threads",
     "migrates",
     "open_saver",
+    "originals",
     "parse_thread_id",
+    "pre_model_hook",
+    "recall_tool",
     "rollback",
     "rollback_node",
+    "spent",
     "state_version",
     "tenant_name",
     "thread_id",
+    "used_by",
     "watchdog_node",
 ]
 

@@ -134,6 +134,8 @@ class Attempts:
     async def run(self, side: Side, wish: Wish, config: RunnableConfig | None) -> Any:
         """Return what an effect gives; see `EffectLedger.run`."""
         at = place_of(config)
+        if not side.is_async and iscoroutinefunction(wish.fn):
+            raise Misuse(f"{name_of(wish.fn)} is asynchronous: use arun, or an async node")
         if self._settings.scope == THREAD and not at.thread:
             raise Misuse(
                 f"effect {wish.key!r} has no thread: make it in a node, or pass config=; or use scope='global'"

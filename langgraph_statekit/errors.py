@@ -4,6 +4,8 @@ StatekitError
 ├── Unavailable (ConnectionError)    the store did not answer; try again later
 ├── Conflict                         the thread changed meanwhile; read again
 ├── Fenced                           a newer holder owns the thread; stop
+├── SummaryFailed                    the summarizer gave no summary, and the policy asks for this error; nothing is lost
+├── BudgetExceeded                   the thread has used up its tokens, requests or time; raise the limit or stop
 ├── EffectUnknown                    nobody knows whether an effect was made; ask the provider, then resolve it
 ├── CannotStop                       code of a node still runs; end the process
 ├── GaveUp                           the watchdog's attempts are used up; look at it
@@ -41,6 +43,16 @@ class Conflict(StatekitError):
 
 class Fenced(StatekitError):
     """A newer holder owns the thread, or it was deleted; stop working on it."""
+
+
+class SummaryFailed(StatekitError):
+    """The summarizer failed or gave no summary, and the policy says `on_error="raise"`; the history is whole."""
+
+    retryable = True
+
+
+class BudgetExceeded(StatekitError):
+    """A thread has used up its tokens, requests or time, so no model was called; raise the limit to go on."""
 
 
 class EffectUnknown(StatekitError):

@@ -101,6 +101,29 @@ class ThreadCopied(Finished):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted(Finished):
+    """A part of a history became a summary; `store` is `context`, `operation` is `summarize` or `condense`.
+
+    Attributes:
+        by: `model`, or `extract`: made without one.
+        reason: The trigger, such as `turns 20`, or `limit`.
+        messages: Messages that the summary stands for.
+        tokens_in: Tokens of what was summarized.
+        tokens_out: Tokens of the summary.
+        attempts: Calls of the summarizer.
+        problem: What was wrong with its answers; empty if one was taken.
+    """
+
+    by: str
+    reason: str
+    messages: int
+    tokens_in: int
+    tokens_out: int
+    attempts: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Finished):
     """An operation raised.
 

@@ -10,6 +10,7 @@ from opentelemetry import metrics, trace
 from langgraph_statekit.events import (
     BYTES,
     SECONDS,
+    Compacted,
     Conflicted,
     Event,
     Failed,
@@ -59,6 +60,7 @@ class OpenTelemetryHook:
         self._plain = sizes("plain", "Serialized bytes before compression and deltas")
         self._stored = sizes("stored", "Bytes sent to or read from the store")
         self._pruned = meter.create_counter("statekit.pruned_checkpoints", "{checkpoint}", "Checkpoints removed")
+        self._summarized = meter.create_counter("statekit.summarized_tokens", "{token}", "Tokens that became summaries")
         self._counters = {
             Failed: meter.create_counter("statekit.failures", "{operation}", "Operations that raised"),
             Retried: meter.create_counter("statekit.retries", "{request}", "Requests repeated"),
@@ -85,6 +87,8 @@ class OpenTelemetryHook:
             self._stored.record(event.stored_bytes, attributes)
         if isinstance(event, Pruned):
             self._pruned.add(event.checkpoints, attributes)
+        if isinstance(event, Compacted):
+            self._summarized.add(event.tokens_in, {**attributes, "statekit.by": event.by})
 
     def _span(self, event: Finished, attributes: dict[str, Any]) -> None:
         end_ns = time.time_ns()

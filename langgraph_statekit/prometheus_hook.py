@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from langgraph_statekit.events import (
     BYTES,
     SECONDS,
+    Compacted,
     Conflicted,
     Event,
     Failed,
@@ -51,6 +52,9 @@ class _Metrics:
             registry=registry,
         )
         self.pruned = Counter("statekit_pruned_checkpoints", "Checkpoints removed", labels, registry=registry)
+        self.summarized = Counter(
+            "statekit_summarized_tokens", "Tokens that became summaries", (*labels, "by"), registry=registry
+        )
         self.failures = Counter("statekit_failures", "Operations that raised", (*labels, "error"), registry=registry)
         self.retries = Counter("statekit_retries", "Requests repeated", (*labels, "error"), registry=registry)
         self.others = {
@@ -95,5 +99,7 @@ class PrometheusHook:
             metrics.retries.labels(*labels, event.error).inc()
         if isinstance(event, Pruned):
             metrics.pruned.labels(*labels).inc(event.checkpoints)
+        if isinstance(event, Compacted):
+            metrics.summarized.labels(*labels, event.by).inc(event.tokens_in)
         if counter := metrics.others.get(type(event)):
             counter.labels(*labels).inc()

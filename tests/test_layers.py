@@ -43,6 +43,18 @@ LAYERS = [
     {"checkpoint.results"},
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
+    {"context.policy", "context.tokens", "context.numbers", "context.words"},
+    {"context.copies", "context.plain_text", "context.window"},
+    {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
+    {"context.pins"},
+    {"context.extract", "context.summaries", "context.plan"},
+    {"context.asking", "context.compress", "context.knowledge", "context.resources"},
+    {"context.draft"},
+    {"context.core"},
+    {"context.faces", "context.report"},
+    {"context.summarize", "context.recall"},
+    {"context.builder"},
+    {"context.middleware"},
     {"checkpoint.sweeping"},
     {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
@@ -93,6 +105,7 @@ CLIENTS = {
     "cryptography": "checkpoint/sealing",
     "opentelemetry": "opentelemetry_hook",
     "prometheus_client": "prometheus_hook",
+    "langchain": "context/middleware",
 }
 
 

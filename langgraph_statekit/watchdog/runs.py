@@ -173,7 +173,12 @@ class Run(ABC):
             self._stop("lease lost")
         elif self.finding is None and not self.lost:
             self.note(self.seen.find())
-        elif not self.noticed and self.rescue is None and time.monotonic() > self._stop_s + self._grace_s:
+        elif (
+            self.finding
+            and not self.noticed
+            and self.rescue is None
+            and time.monotonic() > self._stop_s + self._grace_s
+        ):
             # The event loop is blocked, or the caller is slow to take what was streamed.
             self.rescue = threading.Thread(target=self._fence, name="statekit-fence", daemon=True)
             self.rescue.start()

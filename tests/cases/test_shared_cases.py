@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.context.policy import ContextPolicy
+from langgraph_statekit.context.summarize import SessionSummarizer
 from tests.stores_under_test import Store
 
 CASES = Path(os.environ.get("STATEKIT_CASES") or Path(__file__).resolve().parents[3] / "shared/cases")
@@ -31,6 +33,7 @@ CASES_OF_SAVERS = [
     if case.kind == "saver"
     for lack in [case.needs - CAPS]
 ]
+CASES_OF_COMPRESSORS = [name for name, case in harness.REGISTRY.items() if case.kind == "compressor"]
 
 
 class MakeSaver:
@@ -59,4 +62,24 @@ class MakeSaver:
 @pytest.mark.parametrize("name", CASES_OF_SAVERS)
 async def test_case(name: str, store: Store, store_name: str) -> None:
     outcome, why = await run_cases.run_one(harness.REGISTRY[name], MakeSaver(store_name, store))
+    assert outcome == "pass", why
+
+
+def make_compressor(model: Any, *, keep_messages: int, trigger_messages: int) -> Any:
+    """Return the summarizer as a case calls it: alone, with a state of messages only."""
+    policy = ContextPolicy(
+        trigger=("messages", trigger_messages), slice=None, keep=("messages", keep_messages), fanout=1
+    )
+    node = SessionSummarizer(model, policy, mode="replace")
+
+    async def summarize(state: Any) -> Any:
+        return await node.ainvoke(state)
+
+    return summarize
+
+
+@pytest.mark.parametrize("name", CASES_OF_COMPRESSORS)
+async def test_case_of_a_compressor(name: str, new_store: Any) -> None:
+    make = MakeSaver("sqlite", new_store("sqlite"))
+    outcome, why = await run_cases.run_one(harness.REGISTRY[name], make, make_compressor)
     assert outcome == "pass", why

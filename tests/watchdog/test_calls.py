@@ -97,7 +97,7 @@ async def test_who_takes_the_thread_over_is_not_fought(saver: StatekitSaver) -> 
             await run
 
 
-async def test_a_supervisor_sees_what_a_run_is_at_and_may_ask_it_to_stop(saver: StatekitSaver) -> None:
+async def test_a_supervisor_sees_what_a_run_is_at_and_may_ask_it_to_stop(store: Store) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def waits(state: State, runtime: Runtime) -> State:
@@ -108,23 +108,24 @@ async def test_a_supervisor_sees_what_a_run_is_at_and_may_ask_it_to_stop(saver: 
         return step(state)
 
     runtimes: list[Runtime] = []
-    watched = Watchdog(looped(saver, waits), name="prices", lease_s=0.6, **QUICK)
-    run = asyncio.create_task(watched.ainvoke({"i": 0}, AT))
-    await begun.wait()
+    async with store.open(encryption=None) as saver:  # with encryption no lease tells an item
+        watched = Watchdog(looped(saver, waits), name="prices", lease_s=2, **QUICK)
+        run = asyncio.create_task(watched.ainvoke({"i": 0}, AT))
+        await begun.wait()
 
-    def held() -> Held:
-        ((_, lease),) = saver.backend.leases(LeaseQuery()).leases
-        return lease
+        def held() -> Held:
+            ((_, lease),) = saver.backend.leases(LeaseQuery()).leases
+            return lease
 
-    while (about := About.unpacked(from_text(held().about))).item != "sku 1":  # noqa: ASYNC110  (a renewal tells it)
-        await asyncio.sleep(0)
-    assert about.graph == "prices"
-    saver.backend.claim([Claim("t", "", "", 0, held().token, control=DRAIN)])
-    while not runtimes[0].drain_requested:  # noqa: ASYNC110  (a renewal brings it)
-        await asyncio.sleep(0)
-    go.set()
-    with pytest.raises(GraphDrained, match="drain"):
-        await run
+        while (about := About.unpacked(from_text(held().about))).item != "sku 1":  # noqa: ASYNC110  (a renewal tells it)
+            await asyncio.sleep(0.01)
+        assert about.graph == "prices"
+        saver.backend.claim([Claim("t", "", "", 0, held().token, control=DRAIN)])
+        while not runtimes[0].drain_requested:  # noqa: ASYNC110  (a renewal brings it)
+            await asyncio.sleep(0.01)
+        go.set()
+        with pytest.raises(GraphDrained, match="drain"):
+            await run
 
 
 async def test_the_caller_may_drain_cancel_or_leave_a_run(saver: StatekitSaver) -> None:

@@ -1,6 +1,6 @@
 -- Cells: ARGV[1] names the verb.
 --
--- KEYS, all in one slot: a cell, the index and the ends of its bucket's cells, the lease of its thread.
+-- KEYS of all verbs but `list`, all in one slot: a cell, the index and the ends of its bucket's cells, the lease of its thread.
 --   cell   hash: d = format (1 byte), address, groups and value; r = rev; o = operation; l = its lists (12 bytes each);
 --          u = its end in milliseconds, when the key expires, if it has one
 --   index  zset, all of score 0: LIST, rev (8 bytes), THREAD \0 KEY. Some are of cells that have expired
@@ -10,6 +10,18 @@ local FENCED = 2
 local LIST = 12
 local CLEANED = 8 -- cells that have expired whose index a change tidies up
 local call, sub = redis.call, string.sub
+
+-- KEYS: indexes of any buckets, so not on a cluster. ARGV: where to begin and to end, and how many of each index at most.
+-- Returns the number of each index that has some, and these.
+if ARGV[1] == 'list' then
+  local found = {}
+  for i, key in ipairs(KEYS) do
+    local some = call('ZREVRANGEBYLEX', key, ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[4])
+    if #some > 0 then found[#found + 1] = { i, some } end
+  end
+  return found
+end
+
 local cell, index, ends, lease = unpack(KEYS)
 
 local time = call('TIME')

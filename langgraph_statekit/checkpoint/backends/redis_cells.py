@@ -1,6 +1,7 @@
 """Cells in Redis; `redis_cells.lua` describes the layout.
 
-A cell lies in the bucket of its thread, beside the lease, so a listing asks the index of each bucket: one pipeline.
+A cell lies in the bucket of its thread, beside the lease, so a listing asks the index of each bucket: by one command,
+or on a cluster in one pipeline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 import ormsgpack
+from redis import RedisCluster
 
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, Script
 from langgraph_statekit.checkpoint.backends.redis_format import BUCKETS, FENCED, FORMAT, Argument, address, too_new
@@ -76,20 +78,27 @@ class RedisCells:
             rev, thread, key = before
             top = b"".join((b"(", name, rev.to_bytes(_REV_BYTES, "big"), thread.encode(), b"\0", key.encode()))
 
-        def asked(buckets: Sequence[int], most: int) -> list[list[bytes]]:
-            span = (top, b"[" + name, "LIMIT", 0, most)
-            return self._calls.pipeline([("ZREVRANGEBYLEX", self._index(bucket), *span) for bucket in buckets])
-
         first = min(limit, _FIRST)
-        found = asked(range(BUCKETS), first)
-        newest = sorted((member for members in found for member in members), reverse=True)[:limit]
+        found = self._members(range(BUCKETS), top, b"[" + name, first)
+        newest = sorted((member for members in found.values() for member in members), reverse=True)[:limit]
         end = newest[-1] if len(newest) == limit else b""
-        deeper = [bucket for bucket, members in enumerate(found) if len(members) == first and members[-1] >= end]
+        deeper = [bucket for bucket, members in found.items() if len(members) == first and members[-1] >= end]
         if deeper and first < limit:
-            for bucket, members in zip(deeper, asked(deeper, limit), strict=True):
-                found[bucket] = members
-            newest = sorted((member for members in found for member in members), reverse=True)[:limit]
+            found |= self._members(deeper, top, b"[" + name, limit)
+            newest = sorted((member for members in found.values() for member in members), reverse=True)[:limit]
         return [_place(member) for member in newest]
+
+    def _members(self, buckets: Sequence[int], top: bytes, end: bytes, most: int) -> dict[int, list[bytes]]:
+        """Return some of the members of the indexes of buckets: by one command, if that may span slots."""
+        keys = [self._index(bucket) for bucket in buckets]
+        if self._calls.ask(lambda client: isinstance(client, RedisCluster)):
+            span = (top, end, "LIMIT", 0, most)
+            found = self._calls.pipeline([("ZREVRANGEBYLEX", key, *span) for key in keys])
+            return {bucket: members for bucket, members in zip(buckets, found, strict=True) if members}
+        [reply] = self._calls.eval_all([(keys, ["list", top, end, most])], _SCRIPT)
+        if isinstance(reply, Exception):
+            raise reply
+        return {buckets[at - 1]: members for at, members in reply}
 
     def sweep(self) -> None:
         """Take what has expired out of the indexes."""

@@ -1,0 +1,1 @@
+"""What goes into a model's prompt: summaries, compression, layers. Its public names are those of the package."""

@@ -1,0 +1,112 @@
+"""A history on its way into a prompt: what is summarized, what is settled, and the messages that a model is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from langchain_core.messages import BaseMessage, HumanMessage
+
+from langgraph_statekit.context.compress import compress
+from langgraph_statekit.context.policy import ContextPolicy
+from langgraph_statekit.context.repair import is_blank, repair, user_first
+from langgraph_statekit.context.summaries import SessionSummary, message_of
+from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.window import head, key_of, live_question
+
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A history, where its unsummarized part begins, and the summary of what is before."""
+
+    messages: Sequence[BaseMessage]
+    start: int
+    summary: SessionSummary
+    shown: bool = True
+    """Whether a prompt is made of it: nothing is settled otherwise."""
+
+
+def digested(draft: Draft, policy: ContextPolicy, counter: TokenCounter) -> Draft:
+    """Shorten older tool results now if they weigh so much that the lost prompt cache is worth it."""
+    if policy.tool_results.digest != "auto" or policy.digest_gain_tokens is None:
+        return draft
+    fresh = draft.messages[_first_unsettled(draft) : _before_last_block(draft)]
+    results = [message for message in fresh if message.type == "tool"]
+    older = results[: len(results) - policy.tool_results.keep] if policy.tool_results.keep else results
+    return settled(draft, policy) if older and counter(older) >= policy.digest_gain_tokens else draft
+
+
+def settled(draft: Draft, policy: ContextPolicy) -> Draft:
+    """Return the draft with all but its last block settled: what is shortened up to there stays so, byte for byte."""
+    end = _before_last_block(draft)
+    if end <= draft.start or not draft.shown:
+        return draft
+    last = key_of(draft.messages[end - 1])
+    return draft if last == draft.summary["settled"] else replace(draft, summary={**draft.summary, "settled": last})
+
+
+def _before_last_block(draft: Draft) -> int:
+    """Return where the last block begins: the model has not read its results yet."""
+    at = len(draft.messages) - 1
+    while at > draft.start and draft.messages[at].type == "tool":
+        at -= 1
+    return at
+
+
+def _first_unsettled(draft: Draft) -> int:
+    last = draft.summary["settled"]
+    if last is not None:
+        for at in range(len(draft.messages) - 1, draft.start - 1, -1):
+            if key_of(draft.messages[at]) == last:
+                return at + 1
+    return draft.start
+
+
+def prompt_of(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
+    """Return what a model would be sent."""
+    messages, start = draft.messages, draft.start
+    front = head(messages)
+    systems = list(messages[:front])
+    if start > front and any(node["systems"] for node in draft.summary["nodes"]):
+        systems += [message for message in messages[front:start] if message.type == "system"]
+    systems += [message for message in messages[max(start, front) :] if message.type == "system"]
+    systems = [message for message in systems if not is_blank(message.content)]
+    live = live_question(messages)
+    tail = _tail(draft, policy, live)
+    shown = _summary_message(draft, policy, live)
+    return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
+
+
+def _tail(draft: Draft, policy: ContextPolicy, live: range) -> list[BaseMessage]:
+    """Return the unsummarized messages as they are shown, with the live question at the front if it is summarized."""
+    messages, start = draft.messages, draft.start
+    tail = list(messages[start:])
+    until = _first_unsettled(draft) - start
+    if until > 0:
+        older = tail[:until]
+        if policy.tool_results.digest == "auto":
+            older = compress(older, policy.tool_results)
+        answered = max(0, live.start - start)
+        tail[:until] = [*map(_without_thoughts, older[:answered]), *older[answered:]]
+    return [*messages[live.start : min(live.stop, start)], *tail] if live.start < start else tail
+
+
+def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanMessage | None:
+    """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
+    if not draft.summary["nodes"]:
+        return None
+    hidden = (at for at in range(head(draft.messages), draft.start) if at not in live)
+    first = next((draft.messages[at] for at in hidden if draft.messages[at].type != "system"), None)
+    id = "summary" if first is None else key_of(first)
+    return message_of(draft.summary, policy, id)
+
+
+def _without_thoughts(message: BaseMessage) -> BaseMessage:
+    """Return an answered message without signed reasoning, which a provider refuses once what is before it changed."""
+    if message.type != "ai" or isinstance(message.content, str):
+        return message
+    kept = [block for block in message.content if not (isinstance(block, dict) and block.get("type") in _THOUGHTS)]
+    return message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})

@@ -1,0 +1,223 @@
+"""A history as strict providers take it: each call with its results right behind it, nothing said left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall
+
+from langgraph_statekit.context.copies import Copies
+from langgraph_statekit.context.plain_text import plain_text
+from langgraph_statekit.context.tokens import plain_json
+from langgraph_statekit.context.window import AI, key_of, open_call, pairs
+
+UNANSWERED: Final = "No result was recorded for this call."
+BEGINNING: Final = "(The conversation begins.)"
+EMPTY: Final = "(empty)"
+_CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk")
+_MOST_ID_CHARS: Final = 40
+"""Providers refuse longer ids."""
+
+_copies: Final = Copies()
+
+
+def sound_until(messages: Sequence[BaseMessage], seen: set[str]) -> int:
+    """Return up to where `repair` would change nothing, always the begin of a block; the ids of its calls go to `seen`.
+
+    This is the fast path of every model call.
+    """
+    waiting: list[str] = []
+    asked: list[str] = []
+    block = 0
+    for at, message in enumerate(messages):
+        fields = message.__dict__  # a history is long, and attributes of pydantic models are slow
+        kind = fields["type"]
+        if kind == "tool":
+            if not waiting or waiting.pop(0) != fields["tool_call_id"]:
+                return block
+            continue
+        if waiting:
+            return block
+        seen.update(asked)
+        asked, block = [], at
+        if kind == "ai":
+            if fields["invalid_tool_calls"]:
+                return block
+            if calls := fields["tool_calls"]:
+                asked = [call["id"] for call in calls]
+                if not all(asked) or not seen.isdisjoint(asked) or len({*asked}) != len(asked):
+                    return block
+                waiting = asked[:]
+                continue
+        if is_blank(fields["content"]):
+            return block
+    return block if waiting else len(messages)
+
+
+def is_blank(content: Any) -> bool:
+    """Tell whether a message's content is nothing but blanks, which providers refuse."""
+    if content.__class__ is str:
+        return not content or content.isspace()
+    return not any(block if isinstance(block, str) else block.get("text", "_").strip() for block in content)
+
+
+def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages as strict providers take them; those that are in order are the same objects.
+
+    Results stand behind their call in the order of the calls. A call without a result gets one that says so; a result
+    without a call and a call that could not be parsed become text; a call's id that comes again is renamed; an empty
+    message says that it is. System messages are no part of it.
+    """
+    kept = [message for message in messages if message.type not in ("system", "remove")]
+    taken: set[str] = set()
+    until = sound_until(kept, taken)
+    if until == len(kept):
+        return kept
+    out, rest = kept[:until], kept[until:]
+    owners = pairs(rest)
+    results = {owner: rest[at] for at, owner in owners.items()}
+    for at, message in enumerate(rest):
+        fields = message.__dict__
+        if fields["type"] == "tool":
+            if at not in owners:
+                out.append(as_text(cast("ToolMessage", message)))
+        elif fields["type"] in AI and (fields["tool_calls"] or fields["invalid_tool_calls"]):
+            asked, calls = _with_own_ids(_parsed(cast("AIMessage", message)), taken)
+            out.append(asked if calls else _said(asked))
+            for number, call in enumerate(calls):
+                out.append(_answer(results.get((at, number)), call, message, number))
+        else:
+            out.append(_said(message))
+    return out
+
+
+def loose(messages: Sequence[BaseMessage]) -> tuple[set[int], dict[int, AIMessage]]:
+    """Return results that do not follow their call, by position, and messages whose other calls have become text.
+
+    This is for a stored history, whose order cannot change. A call that is still open is left as it is.
+    """
+    results: set[int] = set()
+    changed: dict[int, AIMessage] = {}
+    opened = open_call(messages)
+    at = 0
+    while at < len(messages):
+        message, begin = messages[at], at
+        at += 1
+        while at < len(messages) and messages[at].type == "tool":
+            at += 1
+        run = range(begin if message.type == "tool" else begin + 1, at)
+        owners = pairs(messages[begin:at])
+        results.update(each for each in run if each - begin not in owners)
+        if isinstance(message, AIMessage) and begin != opened:
+            answered = {number for _, number in owners.values()}
+            if dropped := [number for number in range(len(message.tool_calls)) if number not in answered]:
+                changed[begin] = without_calls(message, dropped)
+    return results, changed
+
+
+def as_text(result: ToolMessage) -> AIMessage:
+    """Return a result without a call as text, with its id."""
+    name = f" of {result.name}" if result.name else ""
+    return AIMessage(f"[A tool result{name} whose call is not here]\n{plain_text(result)}", id=result.id)
+
+
+def without_calls(message: AIMessage, dropped: Sequence[int]) -> AIMessage:
+    """Return the message with these calls, by number, as text."""
+    lost = [call for number, call in enumerate(message.tool_calls) if number in dropped]
+    kept = [call for number, call in enumerate(message.tool_calls) if number not in dropped]
+    notes = [f"[Called {call['name']} {plain_json(call['args'])}. {UNANSWERED}]" for call in lost]
+    return _changed(message, kept, _unchanged(kept), notes)
+
+
+def _said(message: BaseMessage) -> BaseMessage:
+    return message.model_copy(update={"content": EMPTY}) if is_blank(message.content) else message
+
+
+def _answer(result: BaseMessage | None, call: ToolCall, asked: BaseMessage, number: int) -> BaseMessage:
+    if result is None:
+        id = f"{key_of(asked)}-{number}"
+        return ToolMessage(UNANSWERED, tool_call_id=call["id"] or "", name=call["name"], status="error", id=id)
+    if result.__dict__["tool_call_id"] == call["id"]:
+        return result
+    return _copies.get(result, call["id"], lambda: result.model_copy(update={"tool_call_id": call["id"]}))
+
+
+def _parsed(message: AIMessage) -> AIMessage:
+    if not message.invalid_tool_calls:
+        return message
+    notes = [f"[Called {call['name']} with what is no JSON: {call['args']}]" for call in message.invalid_tool_calls]
+    return _changed(message, message.tool_calls, _unchanged(message.tool_calls), notes)
+
+
+def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
+    """Return the message and its calls, each with an id that none before it has."""
+    given = [call["id"] or "" for call in message.tool_calls]
+    if all(given) and taken.isdisjoint(given) and len({*given}) == len(given):
+        taken.update(given)
+        return message, message.tool_calls
+    names: list[str] = []
+    for call in message.tool_calls:
+        wanted = call["id"] or "call"
+        name = next(each for each in _names(wanted) if each not in taken and (each != "call" or call["id"]))
+        taken.add(name)
+        names.append(name)
+    shown = cast("AIMessage", _copies.get(message, tuple(names), lambda: _renamed(message, names)))
+    return shown, shown.tool_calls
+
+
+def _renamed(message: AIMessage, names: Sequence[str]) -> AIMessage:
+    calls = [ToolCall({**call, "id": name}) for call, name in zip(message.tool_calls, names, strict=True)]
+    renamed: dict[str | None, list[str | None]] = {}
+    for call, name in zip(message.tool_calls, names, strict=True):
+        renamed.setdefault(call["id"], []).append(name)
+    return _changed(message, calls, renamed, ())
+
+
+def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:
+    return {call["id"]: [call["id"]] for call in calls}
+
+
+def _names(wanted: str) -> Iterator[str]:
+    yield wanted
+    short = wanted if len(wanted) < _MOST_ID_CHARS - 6 else hashlib.md5(wanted.encode()).hexdigest()
+    number = 2
+    while True:
+        yield f"{short}_{number}"
+        number += 1
+
+
+def _changed(
+    message: AIMessage, calls: Sequence[ToolCall], renamed: dict[str | None, list[str | None]], notes: Sequence[str]
+) -> AIMessage:
+    """Return a copy with these calls, in its content too, and notes as text behind it."""
+    content: Any = message.content
+    if isinstance(content, str):
+        content = "\n".join(filter(None, [content, *notes]))
+    else:
+        blocks = [_block(block, renamed) for block in content]
+        content = [block for block in blocks if block is not None] + [{"type": "text", "text": note} for note in notes]
+    extra = {
+        key: value for key, value in message.additional_kwargs.items() if key not in ("tool_calls", "function_call")
+    }
+    return message.model_copy(
+        update={"content": content, "tool_calls": list(calls), "invalid_tool_calls": [], "additional_kwargs": extra}
+    )
+
+
+def _block(block: Any, renamed: dict[str | None, list[str | None]]) -> Any:
+    """Return a block with its call's new id; None for a call that is no more."""
+    if not isinstance(block, dict) or block.get("type") not in _CALL_BLOCKS:
+        return block
+    place = "call_id" if "call_id" in block else "id"
+    names = renamed.get(block.get(place))
+    return {**block, place: names.pop(0)} if names else None
+
+
+def user_first(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages with a user's message at the front, as Anthropic and Gemini want it."""
+    if not messages or messages[0].type == "human":
+        return messages
+    return [HumanMessage(BEGINNING, id=f"{key_of(messages[0])}-before"), *messages]

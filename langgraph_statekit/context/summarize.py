@@ -1,0 +1,153 @@
+"""The node that keeps a thread's summary up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from langgraph_statekit.context.core import Context, abuild_context, build_context
+from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, hook_list, messages_of, tell, value_of
+from langgraph_statekit.context.policy import ContextPolicy
+from langgraph_statekit.context.repair import loose
+from langgraph_statekit.context.summaries import rendered
+from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.window import MARK, head, is_made, live_question, note_of
+from langgraph_statekit.errors import Misuse
+
+MODES: Final = ("view", "replace")
+
+
+class SessionSummarizer(Runnable[Any, dict[str, Any]]):
+    """A LangGraph node that summarizes what a thread's policy says, before the model is called.
+
+    In `view` mode the history stays as it is; the summary goes to a channel of its own, which the node brings along,
+    and `build_context`, `ContextBuilder` or `pre_model_hook` make the prompt of both. In `replace` mode the summarized
+    messages leave the history and one message takes the place of the first of them; only they are removed, so what
+    parallel nodes add stays, and earlier checkpoints have all. Its tokens are not streamed to the user.
+
+    Args:
+        summarizer: A chat model, its name, or a runnable or function that takes a list with one message, the prompt,
+            and gives a text or a message. None makes extracts without a model.
+        policy: When and how much; None for the defaults.
+        mode: `view` or `replace`.
+        messages_key: The channel of the history.
+        summary_key: The channel of the summary.
+        counter: Counts tokens; None estimates them from bytes.
+        hooks: Called with a `Compacted` for each summary, and a `Failed` for each that failed.
+
+    Raises:
+        Misuse: An argument is wrong; or, when it runs, the state has no such messages.
+    """
+
+    def __init__(
+        self,
+        summarizer: Any = None,
+        policy: ContextPolicy | None = None,
+        *,
+        mode: Literal["view", "replace"] = "view",
+        messages_key: str = MESSAGES,
+        summary_key: str = SUMMARY,
+        counter: TokenCounter | None = None,
+        hooks: Sequence[Any] = (),
+    ) -> None:
+        if mode not in MODES:
+            raise Misuse(f"mode must be 'view' or 'replace', not {mode!r}")
+        self.summarizer, self.policy, self.mode = summarizer, policy or ContextPolicy(), mode
+        self.messages_key, self.summary_key, self.counter = messages_key, summary_key, counter
+        self._hooks = hook_list(hooks)
+        bring_channels(self, {messages_key: list[AnyMessage], summary_key: dict[str, Any]})
+
+    def __call__(self, state: Any) -> dict[str, Any]:
+        """Return the update of a state."""
+        return self.invoke(state)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Return the update of a state; empty if there is nothing to do."""
+        began, given = time.perf_counter(), self._given(input)
+        context = build_context(
+            given.messages,
+            given.summary,
+            self.policy,
+            summarizer=self.summarizer,
+            counter=self.counter,
+            located=self.mode == "view",
+        )
+        tell(self._hooks, config, context.compactions, began)
+        return self._update(given, context)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Return the update of a state; empty if there is nothing to do."""
+        began, given = time.perf_counter(), self._given(input)
+        context = await abuild_context(
+            given.messages,
+            given.summary,
+            self.policy,
+            summarizer=self.summarizer,
+            counter=self.counter,
+            located=self.mode == "view",
+        )
+        tell(self._hooks, config, context.compactions, began)
+        return self._update(given, context)
+
+    def _given(self, state: Any) -> Given:
+        messages, summary = messages_of(state, self.messages_key), value_of(state, self.summary_key)
+        return given_to_replace(messages, summary) if self.mode == "replace" else Given(messages, summary)
+
+    def _update(self, given: Given, context: Context) -> dict[str, Any]:
+        if not context.changed:
+            return {}
+        if self.mode == "view" or (given.shown is None and context.start == head(given.messages)):
+            return {self.summary_key: context.summary}
+        return {self.messages_key: replacement(given, context, self.policy)}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a node works on: the history without the message that shows the summaries, and that message."""
+
+    messages: Sequence[BaseMessage]
+    summary: Any
+    shown: BaseMessage | None = None
+    history: Sequence[BaseMessage] = ()
+
+
+def given_to_replace(history: Sequence[BaseMessage], summary: Any) -> Given:
+    """Return what `replace` works on.
+
+    Results whose call is gone come first: they are summarized, not kept. Calls without a result have become text.
+    """
+    shown = next((message for message in history if is_made(message) and "state" in note_of(message)), None)
+    rest = [message for message in history if message is not shown]
+    front = head(rest)
+    lost, mended = loose(rest)
+    whole = [mended.get(at, message) for at, message in enumerate(rest) if at >= front and at not in lost]
+    messages = [*rest[:front], *(rest[at] for at in sorted(lost)), *whole]
+    return Given(messages, summary if shown is None else note_of(shown)["state"], shown, history)
+
+
+def replacement(given: Given, context: Context, policy: ContextPolicy) -> list[BaseMessage]:
+    """Return what makes the stored history the summarized one: removals by id, and one message in place of the first.
+
+    Raises:
+        Misuse: A message has no id; `add_messages` gives each one.
+    """
+    if any(message.id is None for message in given.history):
+        raise Misuse("mode='replace' needs messages with ids: give their channel add_messages")
+    messages, live = given.messages, live_question(given.messages)
+    covered = [at for at in range(context.start) if at not in live and messages[at].type != "system"]
+    gone = {messages[at].id for at in covered}
+    removed = [message for message in given.history if message.id in gone]
+    known = {id(message) for message in given.history}
+    mended = [message for message in messages if message.id not in gone and id(message) not in known]
+    place = given.shown.id if given.shown is not None else removed[0].id
+    note = {"summary": context.summary["next"] - 1, "state": context.summary}
+    return [
+        *(RemoveMessage(id=str(message.id)) for message in removed if message.id != place),
+        HumanMessage(rendered(context.summary, policy), id=place, additional_kwargs={MARK: note}),
+        *mended,
+    ]

@@ -1,0 +1,79 @@
+"""What must be shown word for word or not at all: code, diffs, tracebacks, legal clauses, quotations, marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage
+
+from langgraph_statekit.context.plain_text import plain_text
+
+MARKED: Final = "marked"
+"""The kind of a message with `additional_kwargs["statekit"]["verbatim"]`; it is always kept."""
+_FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_DIFF: Final = re.compile(
+    r"^diff --git |^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
+    r"|^--- \S[^\n]*\n\+\+\+ \S|^\*{3} (?:Begin|Update|Add) (?:Patch|File)",
+    re.MULTILINE,
+)
+_TRACEBACK: Final = re.compile(
+    r"^\s*Traceback \(most recent call last\):|^\s+at [\w$.<>]+\([\w.]*(?::\d+)?\)\s*$"
+    r"|^panic: |^thread '.*' panicked at"
+    r"|^Caused by: [\w.]+(?:Exception|Error)",
+    re.MULTILINE,
+)
+_CLAUSE: Final = re.compile(
+    r"^\s*(?:§+\s*\d|(?:section|article|clause|schedule|annex)\s+[\dIVX]+\b|\d+\.\d+(?:\.\d+)*\.?\s+[A-Z]"
+    r"|第[一二三四五六七八九十百零\d]+[条款章])",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LEGAL: Final = re.compile(
+    r"\b(?:shall(?: not)?|hereby|herein|hereunder|thereof|pursuant to|notwithstanding|indemnif\w+|liabilit(?:y|ies)"
+    r"|warrant(?:y|ies)|governing law|jurisdiction|force majeure|breach|terminat(?:e|ion) of this|the parties)\b"
+    r"|本(?:合同|协议|条款|公司)|甲方|乙方|违约|赔偿|责任|应当|不得|法律|管辖",
+    re.IGNORECASE,
+)
+_LEGAL_WORDS: Final = 4
+"""So many of them make a text legal without numbered clauses; with those two suffice."""
+_QUOTED_LINES: Final = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
+_QUOTED: Final = re.compile(r"“[^“”]{20,}”|「[^「」]{10,}」|『[^『』]{10,}』|«[^«»]{20,}»")
+
+
+def verbatim_kinds(message: BaseMessage) -> frozenset[str]:
+    """Return the kinds of verbatim text in a message: `code`, `diff`, `traceback`, `legal`, `quote` and `marked`."""
+    found = set(_kinds(plain_text(message)))
+    if is_marked(message):
+        found.add(MARKED)
+    return frozenset(found)
+
+
+def is_verbatim(message: BaseMessage, kinds: Collection[str]) -> bool:
+    """Tell whether a message has text of one of the kinds, or is marked by the user."""
+    return is_marked(message) or any(kind in kinds for kind in _kinds(plain_text(message)))
+
+
+def is_marked(message: BaseMessage) -> bool:
+    """Tell whether the application marked a message as verbatim, in `additional_kwargs["statekit"]`."""
+    marks: Any = message.additional_kwargs.get("statekit")
+    return isinstance(marks, dict) and bool(marks.get("verbatim"))
+
+
+def without_blocks(text: str) -> str:
+    """Return a text without its fenced code and quotations: what its author says in their own words."""
+    return _QUOTED.sub(" ", _QUOTED_LINES.sub("\n", _FENCE.sub("\n", text)))
+
+
+def _kinds(text: str) -> Iterator[str]:
+    if _FENCE.search(text):
+        yield "code"
+    if _DIFF.search(text):
+        yield "diff"
+    if _TRACEBACK.search(text):
+        yield "traceback"
+    if _QUOTED_LINES.search(text) or _QUOTED.search(text):
+        yield "quote"
+    words = len({match.group().lower() for match in _LEGAL.finditer(text)})
+    if words >= _LEGAL_WORDS or (words >= 2 and _CLAUSE.search(text)):
+        yield "legal"
