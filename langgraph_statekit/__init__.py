@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         GaveUp,
         Misuse,
         SchemaTooNew,
+        SessionEnded,
+        SessionMissing,
         StatekitError,
         SummaryFailed,
         TopologyDrift,
@@ -58,6 +60,11 @@ if TYPE_CHECKING:
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.sessions.manager import SessionManager
+    from langgraph_statekit.sessions.memories import Memories, Memory
+    from langgraph_statekit.sessions.memory_nodes import memory_node, memory_tools
+    from langgraph_statekit.sessions.records import Session
+    from langgraph_statekit.sessions.search import MessageSearch
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
     from langgraph_statekit.versions import migrates, state_version
     from langgraph_statekit.watchdog.beat import heartbeat
@@ -110,6 +117,13 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Memories": "sessions.memories",
+    "Memory": "sessions.memories",
+    "memory_node": "sessions.memory_nodes",
+    "memory_tools": "sessions.memory_nodes",
+    "MessageSearch": "sessions.search",
+    "Session": "sessions.records",
+    "SessionManager": "sessions.manager",
     "Supervisor": "watchdog.supervisor",
     "ThreadId": "thread_ids",
     "tenant_name": "checkpoint.tenants",
@@ -184,6 +198,8 @@ _HOMES = {
     "Fenced": "errors",
     "Misuse": "errors",
     "SchemaTooNew": "errors",
+    "SessionEnded": "errors",
+    "SessionMissing": "errors",
     "StatekitError": "errors",
     "TopologyDrift": "errors",
     "Unavailable": "errors",
@@ -228,6 +244,9 @@ __all__ = [
     "KnowledgePolicy",
     "Label",
     "Lease",
+    "Memories",
+    "Memory",
+    "MessageSearch",
     "Migrated",
     "Misuse",
     "NoProgress",
@@ -250,6 +269,10 @@ __all__ = [
     "SaveFailureRate",
     "SchemaTooNew",
     "SerializableResult",
+    "Session",
+    "SessionEnded",
+    "SessionManager",
+    "SessionMissing",
     "SessionSummarizer",
     "SettledEffects",
     "Skip",
@@ -282,6 +305,8 @@ __all__ = [
     "guard",
     "heartbeat",
     "lint_system",
+    "memory_node",
+    "memory_tools",
     "migrate_threads",
     "migrates",
     "open_saver",

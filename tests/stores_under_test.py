@@ -60,7 +60,7 @@ class Store:
         """Cut every open connection to the store's database."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for threads and leases, by what is stored of their ends."""
+        """Let time pass for threads, leases and (but in object stores) cells, by what is stored of their ends."""
         raise NotImplementedError
 
     def clean(self) -> None:
@@ -84,6 +84,8 @@ class MemoryStore(Store):
         for name, lease in self._backend._leases.items():
             if lease.until_us:
                 self._backend._leases[name] = lease._replace(until_us=lease.until_us - int(seconds * 1e6))
+        for ref, (cell, until_us) in self._backend._cells.items():
+            self._backend._cells[ref] = cell, until_us and until_us - int(seconds * 1e6)
 
 
 class SqliteStore(Store):
@@ -100,7 +102,7 @@ class SqliteStore(Store):
 
     def advance(self, seconds: float) -> None:
         with closing(sqlite3.connect(self._path, isolation_level=None, timeout=30)) as db:
-            for table in ("threads", "leases"):
+            for table in ("threads", "leases", "cells"):
                 db.execute(f"UPDATE {table} SET until_us = until_us - ? WHERE until_us > 0", [int(seconds * 1e6)])
 
 
@@ -172,7 +174,7 @@ class PostgresStore(Store):
 
     def advance(self, seconds: float) -> None:
         with self._connect() as db:
-            for table in ("threads", "leases"):
+            for table in ("threads", "leases", "cells"):
                 earlier = "SET until_us = until_us - %s WHERE until_us > 0"
                 db.execute(f'UPDATE "{self._schema}".{table} {earlier}', [int(seconds * 1e6)])
 

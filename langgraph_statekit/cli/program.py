@@ -17,10 +17,12 @@ from langgraph_statekit.cli.effects import effects
 from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
+from langgraph_statekit.cli.sessions import sessions
 from langgraph_statekit.cli.status import NAMES
 from langgraph_statekit.cli.terminal import printable, without_login
 from langgraph_statekit.effect_rules import STATES
-from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, StatekitError
+from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
+from langgraph_statekit.sessions.records import STATUSES
 
 FOUND: Final = 1
 MISUSE: Final = 2
@@ -138,7 +140,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     ages.add_argument("--max-age-s", type=float, metavar="S", help="remove those that are older")
     ages.add_argument("--max-age-days", dest="max_age_s", type=_days, metavar="D", help="the same in days")
     one.add_argument(
-        "--expired", action="store_true", help="remove what expired, and writes whose checkpoint did not come for a day"
+        "--expired",
+        action="store_true",
+        help="remove what expired, and writes whose checkpoint did not come for a day; end sessions that nobody uses",
     )
     one.add_argument("--drop-labels", action="store_true", help="labels do not keep a checkpoint")
 
@@ -177,6 +181,15 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--global", dest="is_global", action="store_true", help="resolve: KEY is one in the whole store")
     one.add_argument("--note", metavar="TEXT", help="resolve: who found out, and how")
 
+    one = command("sessions", sessions, "list the sessions of users; export, import, close or erase some")
+    one.add_argument("action", choices=("ls", "close", "export", "import", "erase"), metavar="ACTION")
+    told = "close: SESSION; export: SESSION FILE, or FILE with --user; import: FILE"
+    one.add_argument("words", nargs="*", metavar="WORD", help=told)
+    one.add_argument("--user", metavar="USER", help="only sessions of this user")
+    one.add_argument("--agent", metavar="AGENT", help="ls: only sessions of this agent")
+    one.add_argument("--status", choices=STATUSES, help="ls: only sessions of this status")
+    one.add_argument("-n", "--limit", type=_count, help="ls: at most so many (default: 1,000)")
+    one.add_argument("--as-new", action="store_true", help="import: give each session a new id")
     one = command("watch", _watch, "go on with threads whose worker died or hangs, until a signal comes")
     one.add_argument(
         "--graph",
@@ -261,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _code(error: StatekitError) -> int:
-    if isinstance(error, Misuse | CheckpointMissing):
+    if isinstance(error, Misuse | CheckpointMissing | SessionMissing | SessionEnded):
         return MISUSE
     return FOUND if isinstance(error, DataError) else UNAVAILABLE
 
