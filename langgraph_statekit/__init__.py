@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Fenced,
         GaveUp,
         Misuse,
+        NotMade,
         SchemaTooNew,
         SessionEnded,
         SessionMissing,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.sessions.records import Session
     from langgraph_statekit.sessions.search import MessageSearch
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
+    from langgraph_statekit.timetravel.purity import pure
+    from langgraph_statekit.timetravel.travel import TimeTravel
     from langgraph_statekit.versions import migrates, state_version
     from langgraph_statekit.watchdog.beat import heartbeat
     from langgraph_statekit.watchdog.checks import (
@@ -131,6 +134,8 @@ _HOMES = {
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
     "thread_id": "thread_ids",
+    "TimeTravel": "timetravel.travel",
+    "pure": "timetravel.purity",
     "migrates": "versions",
     "state_version": "versions",
     "Watchdog": "watchdog.watchdog",
@@ -199,6 +204,7 @@ _HOMES = {
     "DataError": "errors",
     "Fenced": "errors",
     "Misuse": "errors",
+    "NotMade": "errors",
     "SchemaTooNew": "errors",
     "SessionEnded": "errors",
     "SessionMissing": "errors",
@@ -253,6 +259,7 @@ __all__ = [
     "Misuse",
     "NoProgress",
     "NodeDeadline",
+    "NotMade",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
     "PostgresSaver",
@@ -287,6 +294,7 @@ __all__ = [
     "Supervisor",
     "ThreadId",
     "TieredSaver",
+    "TimeTravel",
     "TokenCounter",
     "ToolResultPolicy",
     "TopologyDrift",
@@ -316,6 +324,7 @@ __all__ = [
     "originals",
     "parse_thread_id",
     "pre_model_hook",
+    "pure",
     "recall_tool",
     "rollback",
     "rollback_node",

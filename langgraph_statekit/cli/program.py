@@ -18,12 +18,13 @@ from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.sessions import sessions
-from langgraph_statekit.cli.status import NAMES
-from langgraph_statekit.cli.terminal import printable, without_login
+from langgraph_statekit.cli.terminal import without_login
 from langgraph_statekit.cli.tiers import archive, deleted, restore, verify
 from langgraph_statekit.effect_rules import STATES
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
+from langgraph_statekit.readable import printable
 from langgraph_statekit.sessions.records import STATUSES
+from langgraph_statekit.status import NAMES
 
 FOUND: Final = 1
 MISUSE: Final = 2
@@ -100,7 +101,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root; with --history all)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--history", action="store_true", help="list the checkpoints instead, newest first")
-    one.add_argument("-n", "--limit", type=_count, help="with --history, at most so many")
+    one.add_argument("--html", metavar="FILE", help="write the timeline of its newest checkpoints as a page of its own")
+    one.add_argument("-n", "--limit", type=_count, help="with --history or --html, at most so many")
 
     one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
     one.add_argument("thread", metavar="THREAD")
@@ -110,6 +112,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--all", action="store_true", help="compare also channels that tell LangGraph what to run")
+    one.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="write in colours")
 
     one = command("fork", fork, "copy a thread's history to a new thread of the same store")
     one.add_argument("thread", metavar="THREAD")
