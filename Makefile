@@ -12,7 +12,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/test.stamp
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 test-langgraph: $(VENV)/test.stamp
 	@$(BIN)/python -m tests.langgraph_suite.run $(ARGS)
