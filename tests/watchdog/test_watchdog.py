@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_statekit import StatekitSaver
 from langgraph_statekit.errors import GaveUp
 from langgraph_statekit.events import Event
 from langgraph_statekit.watchdog.attempts import dead, is_dead, revive, tried
-from langgraph_statekit.watchdog.checks import Invariant, NoProgress
+from langgraph_statekit.watchdog.checks import Invariant, NodeDeadline, NoProgress
 from langgraph_statekit.watchdog.errors import WatchdogWarning
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Rollback, Skip
 from langgraph_statekit.watchdog.watchdog import Watchdog
@@ -136,6 +136,34 @@ async def test_a_step_that_breaks_a_rule_is_undone(saver: StatekitSaver) -> None
     graph = looped(saver, forgets)
     after = await Watchdog(graph, checks=[rule], policy=Rollback(backoff=NOW), **QUICK).ainvoke({"i": 0}, AT)
     assert after["done"] == [f"item {i}" for i in range(4)] and broken
+
+
+async def test_a_task_that_waits_for_its_turn_or_is_done_raises_no_alarm(
+    new_store: Callable[[str], Store], told: list[Event]
+) -> None:
+    clock, calls = Clock(), list[int]()
+
+    async def work(state: State) -> State:
+        calls.append(state["i"])
+        if calls.count(3) == 1 and state["i"] == 3:  # hangs once, when two are done
+            clock.now_s += 100
+            await asyncio.Event().wait()
+        for _ in range(4):  # so that there are looks in between
+            clock.now_s += 10
+            await asyncio.sleep(0.02)
+        return {"done": [f"item {state['i']}"]}
+
+    builder = StateGraph(State)
+    builder.add_node("work", work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", {"i": i}) for i in range(1, 6)], ["work"])
+    async with new_store("memory").open(hooks=[told.append]) as saver:
+        graph = builder.compile(checkpointer=saver)
+        policy = Rollback(to="retry_head", backoff=NOW)
+        dog = Watchdog(graph, checks=[NodeDeadline(default=50)], policy=policy, clock=clock, **QUICK)
+        after = await dog.ainvoke({"i": 0}, {**AT, "max_concurrency": 1})
+    assert after["done"] == [f"item {i}" for i in range(1, 6)]
+    assert calls == [1, 2, 3, 3, 4, 5]
+    assert kinds(told) == ["Found", "RolledBack"]
 
 
 async def test_a_healthy_run_of_a_thousand_steps_raises_no_alarm(new_store: Callable[[str], Store]) -> None:
