@@ -145,7 +145,9 @@ class Attempts:
             raise Misuse(f"{name_of(wish.fn)} is asynchronous: use arun, or an async node")
         for fn in (wish.fn, wish.verify):
             if fn is not None and (_is(isgeneratorfunction, fn) or _is(isasyncgenfunction, fn)):
-                raise Misuse(f"{name_of(fn)} is a generator: nothing of it has run when it returns; use return, not yield")
+                raise Misuse(
+                    f"{name_of(fn)} is a generator: nothing of it has run when it returns; use return, not yield"
+                )
         if self._settings.scope == THREAD and not at.thread:
             raise Misuse(
                 f"effect {wish.key!r} has no thread: make it in a node, or pass config=; or use scope='global'"
@@ -234,8 +236,8 @@ class Attempts:
                 return None
             if result is False:  # would it be what the effect gave, or does it say that there is none?
                 raise Misuse(
-                    f"verify of effect {wish.key!r} returned False, which may mean either: return None if the effect was"
-                    " not made, else what it gave"
+                    f"verify of effect {wish.key!r} returned False, which may mean either: return None if the effect"
+                    " was not made, else what it gave"
                 )
             if known.forgotten:  # its thread is used anew
                 known = replace(new, claim=known.claim, attempts=known.attempts, generation=known.generation)
@@ -352,7 +354,8 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
     """Say whether a function, or what an object does when it is called, is of a kind."""
-    return kind(fn) or kind(getattr(fn.func if isinstance(fn, partial) else fn, "__call__", None))
+    plain: Any = fn.func if isinstance(fn, partial) else fn
+    return kind(fn) or kind(type(plain).__call__)
 
 
 def _taking(fn: Callable[..., Any], key: str) -> Mapping[str, str]:
