@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.backends.postgres import PostgresSaver
     from langgraph_statekit.checkpoint.backends.redis import RedisSaver
     from langgraph_statekit.checkpoint.backends.sqlite import SqliteSaver
+    from langgraph_statekit.checkpoint.backends.tiered import TieredSaver
     from langgraph_statekit.checkpoint.copying import Copied, acopy_threads, copy_threads
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
@@ -47,7 +48,10 @@ if TYPE_CHECKING:
         Fenced,
         GaveUp,
         Misuse,
+        NotMade,
         SchemaTooNew,
+        SessionEnded,
+        SessionMissing,
         StatekitError,
         SummaryFailed,
         TopologyDrift,
@@ -58,7 +62,14 @@ if TYPE_CHECKING:
     from langgraph_statekit.migrating import Migrated, amigrate_threads, migrate_threads
     from langgraph_statekit.opentelemetry_hook import OpenTelemetryHook
     from langgraph_statekit.prometheus_hook import PrometheusHook
+    from langgraph_statekit.sessions.manager import SessionManager
+    from langgraph_statekit.sessions.memories import Memories, Memory
+    from langgraph_statekit.sessions.memory_nodes import memory_node, memory_tools
+    from langgraph_statekit.sessions.records import Session
+    from langgraph_statekit.sessions.search import MessageSearch
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
+    from langgraph_statekit.timetravel.purity import pure
+    from langgraph_statekit.timetravel.travel import TimeTravel
     from langgraph_statekit.versions import migrates, state_version
     from langgraph_statekit.watchdog.beat import heartbeat
     from langgraph_statekit.watchdog.checks import (
@@ -92,6 +103,7 @@ _HOMES = {
     "RedisSaver": "checkpoint.backends.redis",
     "PostgresSaver": "checkpoint.backends.postgres",
     "ObjectStoreSaver": "checkpoint.backends.objects",
+    "TieredSaver": "checkpoint.backends.tiered",
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
@@ -110,11 +122,20 @@ _HOMES = {
     "migrate_threads": "migrating",
     "amigrate_threads": "migrating",
     "Migrated": "migrating",
+    "Memories": "sessions.memories",
+    "Memory": "sessions.memories",
+    "memory_node": "sessions.memory_nodes",
+    "memory_tools": "sessions.memory_nodes",
+    "MessageSearch": "sessions.search",
+    "Session": "sessions.records",
+    "SessionManager": "sessions.manager",
     "Supervisor": "watchdog.supervisor",
     "ThreadId": "thread_ids",
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
     "thread_id": "thread_ids",
+    "TimeTravel": "timetravel.travel",
+    "pure": "timetravel.purity",
     "migrates": "versions",
     "state_version": "versions",
     "Watchdog": "watchdog.watchdog",
@@ -183,7 +204,10 @@ _HOMES = {
     "DataError": "errors",
     "Fenced": "errors",
     "Misuse": "errors",
+    "NotMade": "errors",
     "SchemaTooNew": "errors",
+    "SessionEnded": "errors",
+    "SessionMissing": "errors",
     "StatekitError": "errors",
     "TopologyDrift": "errors",
     "Unavailable": "errors",
@@ -228,10 +252,14 @@ __all__ = [
     "KnowledgePolicy",
     "Label",
     "Lease",
+    "Memories",
+    "Memory",
+    "MessageSearch",
     "Migrated",
     "Misuse",
     "NoProgress",
     "NodeDeadline",
+    "NotMade",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
     "PostgresSaver",
@@ -250,6 +278,10 @@ __all__ = [
     "SaveFailureRate",
     "SchemaTooNew",
     "SerializableResult",
+    "Session",
+    "SessionEnded",
+    "SessionManager",
+    "SessionMissing",
     "SessionSummarizer",
     "SettledEffects",
     "Skip",
@@ -261,6 +293,8 @@ __all__ = [
     "SummaryFailed",
     "Supervisor",
     "ThreadId",
+    "TieredSaver",
+    "TimeTravel",
     "TokenCounter",
     "ToolResultPolicy",
     "TopologyDrift",
@@ -282,12 +316,15 @@ __all__ = [
     "guard",
     "heartbeat",
     "lint_system",
+    "memory_node",
+    "memory_tools",
     "migrate_threads",
     "migrates",
     "open_saver",
     "originals",
     "parse_thread_id",
     "pre_model_hook",
+    "pure",
     "recall_tool",
     "rollback",
     "rollback_node",

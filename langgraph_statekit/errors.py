@@ -10,7 +10,10 @@ StatekitError
 ├── CannotStop                       code of a node still runs; end the process
 ├── GaveUp                           the watchdog's attempts are used up; look at it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
+├── NotMade                          a replay asked for an effect that is not recorded; look, or make it by a live one
 ├── CheckpointMissing (LookupError)  asked for by id and not there
+├── SessionMissing (LookupError)     no such session for this caller; start a new one
+├── SessionEnded                     the session is closed or expired; start a new one
 ├── DataError (ValueError)           a value cannot be stored, or stored bytes cannot be read
 │   ├── Corrupt                      checksum or envelope wrong
 │   └── SchemaTooNew                 written by a later release; upgrade
@@ -77,8 +80,20 @@ class TopologyDrift(StatekitError):
     """A thread waits for a node that the graph does not have; resuming it would end it without a word."""
 
 
+class NotMade(StatekitError):
+    """A replay asked for an effect that is not recorded; it was not made."""
+
+
 class CheckpointMissing(StatekitError, LookupError):
     """The checkpoint was asked for by id and is not stored."""
+
+
+class SessionMissing(StatekitError, LookupError):
+    """There is no such session, or it is another user's, agent's or version's: which one is not told."""
+
+
+class SessionEnded(StatekitError):
+    """The session was closed or has expired: it can be read, but not gone on with; start a new one."""
 
 
 class DataError(StatekitError, ValueError):

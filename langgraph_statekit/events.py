@@ -156,6 +156,47 @@ class LeaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogTold(Event):
+    """The cold store of a `TieredSaver` did not take an upload, or all is well again.
+
+    Attributes:
+        threads: Threads that this process has changed and the cold store lacks changes of.
+        saves: Saves of these.
+        error: What the last upload failed with; None: all is well again.
+    """
+
+    threads: int
+    saves: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionExpires(Event):
+    """Nobody has used a session for long, and it will expire; told at most once for each time it was used last.
+
+    Attributes:
+        user_id: Whose it is.
+        in_s: Seconds that are left.
+    """
+
+    user_id: str
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionExpired(Event):
+    """A session has expired, and what its policy says was done.
+
+    Attributes:
+        user_id: Whose it was.
+        policy: `keep`, `delete` or `summary`.
+    """
+
+    user_id: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Event):
     """A check says that something is wrong with a run.
 

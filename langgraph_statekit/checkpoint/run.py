@@ -53,6 +53,13 @@ async def aside(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
+async def until(future: Future[T], wait_s: float | None, is_async: bool) -> T:
+    """Return what comes of a future; raise TimeoutError after so long, None: never."""
+    if is_async:
+        return await asyncio.wait_for(asyncio.wrap_future(future), wait_s)
+    return future.result(wait_s)
+
+
 def finish(work: Coroutine[Any, Any, T]) -> T:
     """Finish a coroutine in an event loop of its own; for threads without one."""
     return asyncio.run(work)
@@ -255,19 +262,15 @@ class Runtime(Protocol):
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         """Return what the verb returns."""
-        ...
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         """Return the result of one item of a batch."""
-        ...
 
     def place(self) -> Place:
         """Return what a save enters first: it waits while too much is under way."""
-        ...
 
     async def sleep(self, pause_s: float) -> None:
         """Wait."""
-        ...
 
 
 class Blocking:

@@ -19,6 +19,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.stores import find_row, missing, opened, require_thread, thread_ids
 from langgraph_statekit.cli.terminal import emit, progress, table
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse
+from langgraph_statekit.sessions.manager import SessionManager
 
 _ATTEMPTS = 8
 
@@ -100,9 +101,14 @@ def _sweep(given: Namespace) -> int:
     if any(rules) or given.max_age_s is not None or given.drop_labels:
         raise Misuse("--expired removes what nobody can see any more, of all threads: pass no thread and no other rule")
     with opened(given.url) as saver:
-        swept = saver.sweep()
+        swept, cleaned = saver.sweep(), SessionManager(saver).clean()
     told = f"{swept.threads:,} expired threads, and the writes of {swept.orphans:,} checkpoints that never came"
-    emit({"expired": swept.threads, "orphans": swept.orphans}, [f"removed: {told}"], given.json)
+    lines = [f"removed: {told}"]
+    if any(cleaned):
+        left = f"; {cleaned.left:,} are in use, or left to the application" if cleaned.left else ""
+        lines.append(f"sessions: {cleaned.expired:,} have expired, {cleaned.deleted:,} are gone{left}")
+    document = {"expired": swept.threads, "orphans": swept.orphans, "sessions": cleaned._asdict()}
+    emit(document, lines, given.json)
     return 0
 
 

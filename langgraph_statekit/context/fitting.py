@@ -9,6 +9,7 @@ from typing import Any, Final
 from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.context.plain_text import plain_text
+from langgraph_statekit.context.repair import EMPTY
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import is_made, key_of, live_question
 
@@ -77,5 +78,5 @@ def _shortened(message: BaseMessage, over: int, counter: TokenCounter) -> BaseMe
     content: Any = f"{begin}{note}{end}" if gone else text
     if not isinstance(message.content, str):
         calls = [b for b in message.content if isinstance(b, dict) and b.get("type") in ("tool_use", "function_call")]
-        content = [{"type": "text", "text": content}, *calls]
+        content = [{"type": "text", "text": content or EMPTY}, *calls]
     return message.model_copy(update={"content": content})

@@ -129,6 +129,7 @@ def test_prune_expired_removes_what_nobody_sees_any_more(durable_store: Store, r
         assert [each["thread"] for each in run("ls", "--json", *url).json] == ["young"]
         assert run("prune", "--expired", "--all", *url).code == 2
         told = run("prune", "--expired", "--json", *url).json
+        assert not any(told.pop("sessions").values())
         assert told in ({"expired": 1, "orphans": 0}, {"expired": 0, "orphans": 0})
         assert b"gone" not in durable_store.raw_dump()
         assert "0 expired threads" in run("prune", "--expired", *url).out

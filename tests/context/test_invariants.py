@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.graph.message import add_messages
@@ -62,12 +62,21 @@ def valid(draw: st.DrawFn) -> list[BaseMessage]:
 HISTORIES = st.one_of(valid(), valid().flatmap(st.permutations), histories())
 
 
+THOUGHT: list[BaseMessage] = [
+    HumanMessage("x" * 300, id="m0"),
+    AIMessage([{"type": "thinking", "thinking": "hm " * 40, "signature": "s" * 100}], id="m1"),
+    ToolMessage("lost", tool_call_id="c1", id="m2"),
+]
+"""A message with nothing but reasoning, in a prompt beyond its limit."""
+
+
 def steps(messages: Sequence[BaseMessage]) -> list[int]:
     """Return after how many messages a model is called."""
     return [at + 1 for at, message in enumerate(messages) if message.type in ("human", "tool")] or [len(messages)]
 
 
 @FEW
+@example(THOUGHT, ContextPolicy(trigger=("turns", 1), max_tokens=("tokens", 60)))
 @given(HISTORIES, POLICIES)
 def test_every_prompt_is_valid_and_keeps_the_question_and_changes_nothing(
     messages: list[BaseMessage], policy: ContextPolicy

@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow, tuple_row
 
 from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
 from langgraph_statekit.checkpoint.backends import postgres_cells, postgres_facts, postgres_leases
+from langgraph_statekit.checkpoint.backends.postgres_bell import PostgresBell
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
     Client,
@@ -103,6 +104,7 @@ class PostgresBackend:
         self._lender = lender(client)
         self._schema = schema
         self._retry_s = retry_s
+        self.bell = PostgresBell(self._run, self._lender, schema)
 
     def _sql(self, text: str) -> bytes:
         return statement(self._schema, text)

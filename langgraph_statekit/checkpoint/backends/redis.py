@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from redis import RedisCluster
 
 from langgraph_statekit.checkpoint.backends import redis_facts
+from langgraph_statekit.checkpoint.backends.redis_bell import RedisBell
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
 from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells
 from langgraph_statekit.checkpoint.backends.redis_connections import (
@@ -98,6 +99,7 @@ class RedisBackend:
         self._retry_s = retry_s
         self._calls = Calls(client, prefix, retry_s)
         self._cells = RedisCells(self._calls, prefix)
+        self.bell = RedisBell(self._calls, prefix)
 
     def setup(self) -> None:
         """Nothing to create."""

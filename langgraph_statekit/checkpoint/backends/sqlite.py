@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Self
@@ -24,6 +25,7 @@ from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_scrub import scrubbed
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.claims import (
     Claim,
@@ -104,6 +106,7 @@ class SqliteBackend:
         self._lock_wait_s = lock_wait_s
         self._connections = Connections(self.path, lock_wait_s, readers)
         self._reading, self._writing = self._connections.reading, self._connections.writing
+        self.scrub = partial(scrubbed, self._connections)
 
     def setup(self) -> None:
         try:

@@ -202,6 +202,11 @@ class Connections:
             yield db
             db.execute("COMMIT")
 
+    def cut_log(self) -> bool:
+        """Move all of the log into the file and leave none of it; False if somebody reads from it."""
+        with self._errors(), self._here()[0].lend(time.monotonic() + self._wait_s) as db:
+            return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
     def close(self) -> None:
         """Close all connections; those in use are closed by their users."""
         for pool in self._here():

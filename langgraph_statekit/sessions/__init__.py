@@ -1,0 +1,1 @@
+"""Sessions: what stands between users and threads."""

@@ -1,0 +1,293 @@
+"""Sessions to a file and back, and all of a user out of the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.cells import CellQuery
+from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
+from langgraph_statekit.checkpoint.labels import labels_of
+from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import Conflict, Corrupt
+from langgraph_statekit.extras import load as load_extra
+from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
+from langgraph_statekit.sessions.core import Core
+from langgraph_statekit.sessions.memories import Memories
+from langgraph_statekit.sessions.records import (
+    ACTIVE,
+    CLOSED,
+    DELETING,
+    EXPIRED,
+    IDLE,
+    KIND,
+    Record,
+    Session,
+    group,
+    is_session_id,
+    new_session_id,
+    ref_of,
+    required_user,
+    unpack,
+)
+
+_PAGE: Final = 100
+_EFFECT: Final = "effect"
+_SCRUBS: Final = 20
+_SCRUB_PAUSE_S: Final = 0.1
+
+
+Target = str | os.PathLike[str] | BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        session_ids: Sessions in the file.
+        checkpoints: Their checkpoints.
+        memories: Memories in the file.
+        size_bytes: Of the file.
+    """
+
+    session_ids: Sequence[str]
+    checkpoints: int
+    memories: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure removed, and what is left and why.
+
+    Attributes:
+        session_ids: Sessions that are gone with their threads, checkpoints, leases and data keys.
+        memories: Memories that are gone; None: the manager has none.
+        left: What of it can still be found, without any content: how many of what, in words.
+    """
+
+    session_ids: Sequence[str]
+    memories: int | None
+    left: Sequence[str]
+
+
+async def export(
+    core: Core, memories: Memories | None, target: Target, ids: Sequence[str] | None, user: str | None
+) -> Exported:
+    """Write sessions, and what is remembered for a user, to a file that is there whole or not at all."""
+    ids = await sessions_of(core, required_user(user)) if ids is None else ids
+    if not isinstance(target, str | os.PathLike):
+        return await _export(core, memories, target, ids, user)
+    path = Path(target)
+    part = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")
+    try:
+        with await core.io(part.open, "wb") as file:
+            done = await _export(core, memories, file, ids, user)
+            await core.io(_sync, file)
+        await core.io(part.replace, path)
+    finally:
+        await core.io(lambda: part.unlink(missing_ok=True))
+    return done
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+async def _export(
+    core: Core, memories: Memories | None, file: BinaryIO, ids: Sequence[str], user: str | None
+) -> Exported:
+    writer = await core.io(Writer, file)
+    checkpoints = kept = 0
+    for session_id in ids:
+        thread = await _thread(core, session_id)
+        await core.io(writer.thread, thread)
+        checkpoints += len(thread.rows)
+    if memories is not None and user is not None:
+        for memory in await memories.listed(user, core.is_async):
+            await core.io(writer.memory, user, memory.text, memory.source)
+            kept += 1
+    await core.io(writer.end)
+    return Exported(tuple(ids), checkpoints, kept, writer.size_bytes)
+
+
+def _desk(saver: StatekitSaver) -> StatekitSaver:
+    """Return a saver in memory on which threads are laid out between a store and a file, in plain."""
+    return StatekitSaver(MemoryBackend(), serde=saver.serde, secret_keys=saver._secret_keys)
+
+
+def _bare(saver: StatekitSaver) -> StatekitSaver:
+    """Return a saver over the same store, without what would stand in the way of a copy."""
+    return StatekitSaver(saver.backend, serde=saver.serde, secret_keys=saver._secret_keys)
+
+
+def _put_away(saver: StatekitSaver) -> None:
+    """Give back what a saver opened beside its store, which is another one's."""
+    if saver._lines is not None:
+        saver._lines.close()
+    saver._threads.close()
+
+
+async def _copy(source: StatekitSaver, target: StatekitSaver, thread_id: str, is_async: bool) -> None:
+    if is_async:
+        await acopy_threads(source, target, [thread_id])
+    else:
+        copy_threads(source, target, [thread_id])
+
+
+async def _thread(core: Core, session_id: str) -> Thread:
+    """Return all there is of a session; its thread was compared after it was read."""
+    cell, _ = await core.read(session_id)
+    desk, name, bare = _desk(core.saver), to_text(session_id), _bare(core.saver)
+    try:
+        await _copy(bare, desk, session_id, core.is_async)
+        labels = labels_of((await core.io(core.saver.backend.outline, name)).rows)
+    finally:
+        await core.io(_put_away, bare)
+        await core.io(_put_away, desk)
+    found: list[Row] = []
+    below: int | None = None
+    while rows := desk.backend.rows(Query(name, below_seq=below, limit=_PAGE)):
+        found += rows
+        below = rows[-1].seq
+    frames, writes = desk.backend.fill(name, {key for row in found for key in row.keys}, [row.ref for row in found])
+    return Thread(
+        session_id=session_id,
+        record=asdict(unpack(cell)),
+        rows=[row._replace(ref=row.ref._replace(thread="")) for row in reversed(found)],
+        frames=frames,
+        writes={ref._replace(thread=""): own for ref, own in writes.items()},
+        labels={label: (ref.ns, ref.id) for label, ref in labels.items() if ref in writes},
+    )
+
+
+async def load(core: Core, memories: Memories | None, source: Target, as_new: bool) -> Sequence[Session]:
+    """Store all sessions of a file, and its memories; nothing, if one of the sessions is there already."""
+    archive = await core.io(_read, source)
+    for thread in archive.threads:
+        if not is_session_id(thread.session_id):
+            raise Corrupt(f"the file has a session without the id of one: {thread.session_id!r}")
+    if not as_new:
+        there = await core.cells.cells(
+            CellQuery(kind=KIND, refs=[ref_of(thread.session_id) for thread in archive.threads])
+        )
+        if there.cells:
+            raise Conflict(
+                f"session {from_text(there.cells[0].ref.thread)!r} is there already, and nothing was changed: delete it"
+                " first, or pass as_new=True to make another one of it"
+            )
+    made = [await _store(core, thread, as_new) for thread in archive.threads]
+    if memories is not None:
+        for user, text, said in archive.memories:
+            await memories.kept(user, text, said, core.is_async)
+    return made
+
+
+def _read(source: Target) -> Archive:
+    if not isinstance(source, str | os.PathLike):
+        return read_archive(source)
+    with Path(source).open("rb") as file:
+        return read_archive(file)
+
+
+async def _store(core: Core, thread: Thread, as_new: bool) -> Session:
+    try:
+        record = Record(**thread.record)
+    except TypeError as error:
+        raise Corrupt("the record of a session in the file cannot be read") from error
+    session_id = new_session_id(record.agent, record.version, None) if as_new else thread.session_id
+    desk, bare = _desk(core.saver), _bare(core.saver)
+    try:
+        _lay_out(desk, thread, to_text(session_id))
+        await _copy(desk, bare, session_id, core.is_async)
+    finally:
+        await core.io(_put_away, bare)
+        await core.io(_put_away, desk)
+    for label, (ns, id) in thread.labels.items():
+        at = {"configurable": {"thread_id": session_id, "checkpoint_ns": from_text(ns), "checkpoint_id": from_text(id)}}
+        await core.side.call("label", at, from_text(label))
+    if record.state not in (CLOSED, EXPIRED, DELETING):
+        record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
+    done = await core.add(session_id, replace(record, state=CLOSED if record.state == DELETING else record.state))
+    if done is None:
+        raise Conflict(f"session {session_id!r} was made meanwhile")
+    return done
+
+
+def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
+    """Store a thread of a file on a desk under a name."""
+    left, stored = list(thread.frames.values()), set[tuple[bytes, bytes]]()
+    for number, row in enumerate(thread.rows):
+        own = row._replace(ref=row.ref._replace(thread=name))
+        while number == 0 and left:  # values first, each after the one that it builds on
+            ready = [frame for frame in left if frame.base is None or frame.base in stored]
+            if not ready or not all(desk.backend.save([SaveRow(own, ready, whole=True)])):
+                raise Corrupt("a value in the file builds on one that it does not have")
+            stored.update((frame.key[:16], frame.check) for frame in ready)
+            left = [frame for frame in left if frame not in ready]
+        desk.backend.save([SaveRow(own, (), whole=True)])
+        if writes := thread.writes.get(row.ref):
+            desk.backend.save([SaveWrites(own.ref, writes)])
+
+
+async def sessions_of(core: Core, user_id: str) -> list[str]:
+    """Return the ids of all sessions of a user, of all agents."""
+    listed = core.merged([(group(user=required_user(user_id)), None)])
+    async with aclosing(listed):
+        return [from_text(cell.ref.thread) async for cell, _ in listed]
+
+
+async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
+    """Remove all sessions and memories of a user; again until none is left, since some may come meanwhile."""
+    gone: dict[str, None] = {}
+    effects = 0
+    while found := await sessions_of(core, user_id):
+        for session_id in found:
+            count = await _effects(core, session_id)
+            if count and _EFFECT not in core.saver._sync.forgetting:
+                load_extra("effects", "EffectLedger")(
+                    core.saver
+                )  # it then forgets the content of those of deleted threads
+            effects += count
+            await core.remove(session_id)
+            gone[session_id] = None
+    forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))
+    left = []
+    if gone and not await _scrubbed(core):
+        left.append("old pages in the log of the SQLite file, until it is closed: somebody else was reading")
+    if effects:
+        left.append(f"{effects} keyed hashes of effects, so that none is made twice")
+    tiers: Any = getattr(core.saver, "tiers", None)
+    if tiers is not None and gone:
+        stones = sum([bool(await core.io(tiers.is_deleted, to_text(session_id))) for session_id in gone])
+        left.append(f"{stones} tombstones of threads, without their ids, so that no late upload brings one back")
+    if gone and core.store == "object":  # which has no removal on condition
+        left.append(f"empty marks of {len(gone)} records with the ids of their sessions, until a sweep after a day")
+    return Erased(tuple(gone), forgotten, tuple(left))
+
+
+async def _scrubbed(core: Core) -> bool:
+    """Overwrite what was deleted, in a store that does not do so by itself; say whether that was done."""
+    backend = core.saver.backend
+    scrub: Any = getattr(getattr(backend, "inner", backend), "scrub", None)
+    for _ in range(_SCRUBS if scrub is not None else 0):
+        if await core.io(scrub):
+            return True
+        await core.cells.sleep(_SCRUB_PAUSE_S)
+    return scrub is None
+
+
+async def _effects(core: Core, session_id: str) -> int:
+    """Return how many effects the ledger has of a session's thread."""
+    name, count, before = f"thread {to_text(session_id)}", 0, None
+    while cells := (await core.cells.cells(CellQuery(kind=_EFFECT, group=name, before=before, limit=_PAGE))).cells:
+        count, before = count + len(cells), cells[-1].place
+    return count

@@ -1,0 +1,273 @@
+"""Explicit requests to remember or to forget, in English and Chinese. Pure.
+
+Only a sentence that asks for it itself counts: `Remember that I am vegetarian`, `请记住我对花生过敏`; not `I remember
+...`, a question whether something is remembered, a quotation, or a reminder to do something. What is not certain is no
+request. What may repeat never gives back what it took (`*+`), so that no message takes long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+Action = Literal["remember", "forget", "list"]
+
+
+class MemoryRequest(NamedTuple):
+    """What a user asks for.
+
+    Attributes:
+        action: `remember`, `forget`, or `list`: to be told what is remembered.
+        text: What about, in the user's words; empty with `forget` for everything, and with `list`.
+        chinese: Whether it was asked in Chinese.
+    """
+
+    action: Action
+    text: str
+    chinese: bool = False
+
+
+_QUOTED: Final = re.compile(r"```.*?(?:```|\Z)|^\s*>.*$", re.DOTALL | re.MULTILINE)
+_SENTENCE: Final = re.compile(r"[^.!?;\n。！？；]+(?:[.](?=\S)[^.!?;\n。！？；]*)*[.!?;。！？；]*")
+_ASKS: Final = (
+    r"(?:(?:can|could|would|will) you|i(?:'d| would) like you to|i(?: want| need) you to|you (?:should|must|can))"
+)
+_POLITE: Final = (
+    r"(?:(?:please|kindly|hey|hi|hello|ok|okay|so|also|and|but|now|then|just|oh|well|thanks|thank you|btw|by the way"
+    rf"|from now on|for (?:the future|next time|later|future reference)|one more thing|{_ASKS})[\s,:]+)*+"
+)
+_MEMORY: Final = r"(?:your |the )?(?:long[- ]term )?memory"
+_ABOUT: Final = r"(?:this|the following)(?: fact| about me)?"
+_REMEMBER: Final = (
+    r"remember(?! (?:me|us|it|that|this)\W*$)(?:\s*[:,]\s*|\s+that[\s,:]+"
+    rf"|\s+{_ABOUT}\s*[:,]\s*|\s+to (?=always|never)"
+    r"|\s+(?!(?:to|when|how|what|who|where|why|which|whether|if|the (?:time|day|days|one)|last|this|that|back|correctly"
+    r"|right|anything|me|us|it)\b))"
+)
+_NOTE: Final = (
+    r"(?:(?:do not|don'?t|never) forget(?:\s+that\s+|\s*[:,]\s*|\s+(?=i\b|i'm\b|my\b|we\b|our\b))"
+    r"|(?:make|take) a note(?:\s+that\s+|\s+of\s+|\s*[:,]\s*)"
+    rf"|(?:save|store|keep|add|commit) (?:this |it )?(?:to|in) {_MEMORY}(?:\s+that\s+|\s*[:,]\s*)"
+    rf"|(?:save|store|keep|add|put) (?!this\b|it\b)(?P<saved>.+?) (?:to|in|into) {_MEMORY}\W*$"
+    r"|keep in mind for (?:the future|next time|later)(?:\s+that\s+|\s*[:,]\s*))"
+)
+_FORGET: Final = (
+    r"(?:(?:forget|stop remembering|no longer remember)"
+    r"(?:\s+what (?:i|we) (?:said|told you|asked you to remember) (?:about|regarding|on)\s+|\s+(?:that|about)\s+"
+    r"|\s*[:,]\s*|\s+)"
+    rf"|(?:delete|remove|erase|clear) (?P<cleared>.+?) (?:from|in) {_MEMORY}\W*$)"
+)
+_EVERYTHING: Final = re.compile(
+    r"(?:everything|all)(?: (?:of it|about me|(?:that )?you (?:know|remember)(?: about me)?"
+    r"|i(?: have|'ve)? (?:told|asked) you.*))?|all (?:my|your|the) memories|me",
+    re.IGNORECASE,
+)
+_NOT_FORGOTTEN: Final = re.compile(
+    r"(?:it|this|that|him|her|them|to\b.*|the rest|i asked|i said anything)", re.IGNORECASE
+)
+_LIST: Final = re.compile(
+    rf"{_POLITE}(?:what (?:do|can) you remember(?: about me)?|what (?:have|did) you remember(?:ed)?(?: about me)?"
+    r"|(?:list|show(?: me)?|tell me) (?:all )?(?:my|your|the) memories(?: (?:of|about) me)?"
+    r"|(?:list|show me|tell me) (?:everything |all )?(?:what |that )?you (?:have )?remember(?:ed)?(?: about me)?)\W*",
+    re.IGNORECASE,
+)
+_EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
+    ("remember", re.compile(_POLITE + _REMEMBER + r"(?P<text>.+)", re.IGNORECASE | re.DOTALL)),
+    ("remember", re.compile(_POLITE + _NOTE + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
+    ("forget", re.compile(_POLITE + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
+]
+_QUESTION_EN: Final = re.compile(rf"{_POLITE}remember\s+that\b", re.IGNORECASE)
+
+_POLITE_ZH: Final = (
+    r"(?:请你?|麻烦你?|拜托你?|劳驾|帮我|帮忙|替我|给我|你(?:要|得|必须|一定要|可以|能不能|能|可不可以)?|能不能|可不可以"
+    r"|可以|能|要|一定要?|务必|以后|从现在起|今后|对了|另外|还有|顺便|好的?|那么?|嗯|永远|千万|也|再|都"
+    r"|我(?:想|要|希望)(?:让)?你|[，,：:\s])*+"
+)
+_REMEMBER_ZH: Final = (
+    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:下来|一下)|存(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
+    r"(?!了吗|了没|了什么|什么|吗)(?:了|啊|哦|吧|呀)?"
+    r"|记得(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
+    r"|(?:别|不要|勿|不能|不可以)(?:忘记?了?|忘掉)(?=\s*[，,：:]|我|本人|咱))"
+)
+_FORGET_ZH: Final = (
+    r"(?:(?:忘记|忘掉|忘了|不要再?记住?|别再?记住?|不用再?记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
+    r"|(?:删除|删掉|清除|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
+    r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:忘掉|忘记|忘了)(?:吧)?$)"
+)
+_LIST_ZH: Final = re.compile(
+    rf"{_POLITE_ZH}(?:你?(?:还|都)?(?:记得|记住了?)(?:关于)?我?(?:的)?(?:什么|哪些(?:事|东西|内容)?)"
+    r"|(?:列出|显示|看看|告诉我)(?:所有|全部)?(?:我的|你的|关于我的)?记忆)"
+    r"[啊呢吗呀了]*\W*"
+)
+_EVERYTHING_ZH: Final = re.compile(
+    r"(?:关于)?(?:我的?)?(?:所有|全部|一切)(?:的?(?:事|事情|东西|内容|信息|记忆))?|我(?:的一切|的?所有.*)?"
+)
+_ZH: Final[list[tuple[Action, re.Pattern[str]]]] = [
+    ("remember", re.compile(_POLITE_ZH + _REMEMBER_ZH + r"(?P<text>.*)", re.DOTALL)),
+    ("forget", re.compile(_POLITE_ZH + _FORGET_ZH + r"(?P<text>.*)", re.DOTALL)),
+]
+_CHINESE: Final = re.compile(r"[\u3400-\u9fff]")
+_REST: Final = re.compile(
+    rf"{_POLITE}remember\s+{_ABOUT}\s*:"
+    rf"|{_POLITE_ZH}(?:记住|记下来?|记一下)(?:以下|下面|这些?)(?:内容|事|几点|信息)?\s*[：:]",
+    re.IGNORECASE,
+)
+_BARE: Final = re.compile(
+    rf"(?:{_POLITE}(?:remember|don'?t forget)(?: this)?|{_POLITE_ZH}{_REMEMBER_ZH})\s*[:：]\s*", re.IGNORECASE
+)
+_ENDS: Final = " \t\r\n,;:.!?。！？；，：、\"'“”"
+
+
+def find_requests(text: str) -> list[MemoryRequest]:
+    """Return what a message asks to remember, forget or list, in its order; code and quoted lines do not count."""
+    text = _QUOTED.sub("\n", text)
+    found: list[MemoryRequest] = []
+    sentences = list(_SENTENCE.finditer(text))
+    at = 0
+    while at < len(sentences):
+        sentence = sentences[at][0].strip()
+        at += 1
+        if _REST.match(sentence):  # all that follows is meant
+            sentence, at = text[sentences[at - 1].start() :].strip(), len(sentences)
+        elif _BARE.fullmatch(sentence) and at < len(sentences):  # what it is about comes on the next line
+            sentence += sentences[at][0]
+            at += 1
+        request = _request(sentence)
+        if request is not None and request not in found:
+            found.append(request)
+    return found
+
+
+def _request(sentence: str) -> MemoryRequest | None:
+    chinese = bool(_CHINESE.search(sentence))
+    if (_LIST_ZH if chinese else _LIST).fullmatch(sentence):
+        return MemoryRequest("list", "", chinese)
+    return (_chinese(sentence) if chinese else None) or _english(sentence, chinese)
+
+
+def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
+    if sentence.rstrip().endswith("?") and not _QUESTION_EN.match(sentence):
+        return None
+    for action, pattern in _EN:
+        match = pattern.fullmatch(sentence)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        about = (groups.get("saved") or groups.get("cleared") or groups["text"]).strip(_ENDS)
+        if action == "forget":
+            if _EVERYTHING.fullmatch(about):
+                return MemoryRequest("forget", "", chinese)
+            if not about or _NOT_FORGOTTEN.fullmatch(about):
+                return None
+            return MemoryRequest("forget", about, chinese)
+        return MemoryRequest("remember", about, chinese) if len(about) > 1 else None
+    return None
+
+
+def _chinese(sentence: str) -> MemoryRequest | None:
+    body = sentence.strip(_ENDS)
+    asks = sentence.rstrip().endswith(("?", "？")) or body.endswith(("吗", "没有"))
+    polite = re.match(_POLITE_ZH, body)
+    if asks and not (polite and re.search("[能可]", polite[0])):
+        return None
+    for action, pattern in _ZH:
+        match = pattern.fullmatch(body)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        about = (groups.get("cleared") or groups.get("moved") or groups["text"]).strip(_ENDS)
+        about = re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了)$", "", about)
+        if action == "forget" and _EVERYTHING_ZH.fullmatch(about):
+            return MemoryRequest("forget", "", True)
+        return MemoryRequest(action, about, True) if about else None
+    return None
+
+
+_WORD: Final = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
+_COMMON: Final = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "i",
+        "i'm",
+        "im",
+        "am",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "my",
+        "me",
+        "mine",
+        "we",
+        "our",
+        "you",
+        "your",
+        "that",
+        "this",
+        "it",
+        "of",
+        "to",
+        "in",
+        "on",
+        "at",
+        "for",
+        "about",
+        "and",
+        "or",
+        "do",
+        "does",
+        "did",
+        "have",
+        "has",
+        "had",
+        "not",
+        "so",
+        "with",
+        "as",
+        "我",
+        "的",
+        "是",
+        "了",
+        "在",
+        "有",
+        "和",
+        "也",
+        "就",
+        "这",
+        "那",
+        "你",
+        "关",
+        "于",
+        "说",
+        "过",
+        "事",
+        "件",
+        "个",
+        "们",
+    ]
+)
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a text that tell what it is about; each Chinese character is one."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    kept = frozenset(word for word in words if word not in _COMMON and len(word) + (word > "\u3400") > 1)
+    return kept or frozenset(words)
+
+
+def matching(about: str, texts: Iterable[str]) -> list[int]:
+    """Return which texts a request to forget means: the one that is the same, else those that have all of its words."""
+    texts = list(texts)
+    same = [at for at, text in enumerate(texts) if normal(text) == normal(about)]
+    words = words_of(about)
+    return same or [at for at, text in enumerate(texts) if words and words <= words_of(text)]
+
+
+def normal(text: str) -> str:
+    """Return a text without what makes no difference: case, spaces and the punctuation around it."""
+    return " ".join(text.split()).strip(_ENDS).casefold()

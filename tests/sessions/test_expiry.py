@@ -1,0 +1,250 @@
+"""Expiry of sessions: by the store's clock, warned of, and never while somebody goes on with one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from langgraph_statekit import Misuse, SessionEnded, SessionManager, SessionMissing
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.events import SessionExpired, SessionExpires
+from tests.servers import wait_until
+from tests.sessions.kit import SyncSessions, chat, eventually, says
+from tests.stores_under_test import Store
+
+SHORT_S = 0.3
+DAY_S = 86_400
+
+
+@pytest.fixture
+def quick(real: StatekitSaver, shown: Callable[[SessionManager], Any]) -> Callable[..., Any]:
+    """Return a maker of managers whose sessions soon expire."""
+
+    def make(**options: Any) -> Any:
+        return shown(SessionManager(real, agent="support", version=1, **{"idle_s": SHORT_S, "warn_s": 0, **options}))
+
+    return make
+
+
+async def expired(sessions: Any, session_id: str) -> None:
+    """Wait until a session has expired."""
+
+    async def over() -> bool:
+        return bool((await sessions.aget(session_id)).status == "expired")
+
+    await eventually(over)
+
+
+async def test_a_session_that_nobody_uses_expires_and_stays_readable(quick: Any, real: StatekitSaver) -> None:
+    sessions, events = quick(), list[Any]()
+    telling = quick(hooks=[events.append])
+    made = await sessions.acreate("ann")
+    async with sessions.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    await expired(sessions, made.session_id)
+    assert [one.session_id for one in await sessions.alist(status="expired")] == [made.session_id]
+    assert await sessions.alist(status="idle") == []
+    for use in (sessions.aconfig, sessions.atouch, lambda id: sessions.turn(id).__aenter__()):
+        with pytest.raises(SessionEnded, match="expired"):
+            await use(made.session_id)
+    assert await telling.aclean() == (0, 1, 0, 0)
+    assert await telling.aclean() == (0, 0, 0, 0)
+    assert [(type(event), event.thread_id, event.user_id, event.policy) for event in events] == [
+        (SessionExpired, made.session_id, "ann", "keep")
+    ]
+    found = await sessions.aget(made.session_id)
+    assert (found.status, found.message_count, found.left) == ("expired", 2, None)
+    assert [one.session_id for one in await sessions.alist(status="expired")] == [made.session_id]
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
+    assert (await sessions.aclose(made.session_id)).status == "expired"
+
+
+async def test_use_keeps_a_session_alive(quick: Any) -> None:
+    sessions = quick(idle_s=60)
+    made = await sessions.acreate("ann")
+    before = (await sessions.aget(made.session_id)).expires_at
+    for use in (sessions.atouch, lambda id: sessions.aupdate_metadata(id, {"x": 1})):
+        after = (await use(made.session_id)).expires_at
+        assert after > before
+        before = after
+    await sessions.aget(made.session_id)
+    await sessions.aconfig(made.session_id)
+    assert (await sessions.aget(made.session_id)).expires_at == before
+
+
+async def test_each_session_is_warned_of_once_before_it_expires(
+    quick: Any, real: StatekitSaver, shown: Callable[[SessionManager], Any]
+) -> None:
+    events = list[Any]()
+    workers = [quick(idle_s=60, warn_s=60, hooks=[events.append]) for _ in range(2)]
+    sessions = workers[0]
+    made = [await sessions.acreate(f"user {n}") for n in range(3)]
+    await asyncio.gather(*(worker.aclean() for worker in workers for _ in range(2)))
+    assert {(type(event), event.thread_id) for event in events} == {(SessionExpires, one.session_id) for one in made}
+    assert len(events) == 3
+    assert all(0 < event.in_s <= 60 for event in events)
+    await sessions.atouch(made[0].session_id)
+    assert (await sessions.aclean()).warned == 1  # it was used since
+    assert [event.thread_id for event in events[3:]] == [made[0].session_id]
+    assert (await quick(idle_s=60, warn_s=1, hooks=[events.append]).aclean()).warned == 0
+
+
+async def test_what_an_expired_session_leaves_is_a_policy(quick: Any, real: StatekitSaver) -> None:
+    def summary(session: Any, values: Any) -> dict[str, Any]:
+        return {"user": session.user_id, "last": values["messages"][-1].content}
+
+    asked = quick(on_expiry=summary)
+    made = await asked.acreate("ann")
+    async with asked.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    await expired(asked, made.session_id)
+    assert await quick().aclean() == (0, 0, 0, 1)  # has no such function
+    assert await asked.aclean() == (0, 1, 0, 0)
+    found = await asked.aget(made.session_id)
+    assert (found.status, found.left) == ("expired", {"user": "ann", "last": "you said hello"})
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
+    gone = quick(on_expiry="delete")
+    made = await gone.acreate("ann")
+    async with gone.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    await expired(gone, made.session_id)
+    assert await gone.aclean() == (0, 1, 1, 0)
+    with pytest.raises(SessionMissing):
+        await gone.aget(made.session_id)
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
+
+
+async def test_a_summary_that_fails_loses_nothing_and_is_asked_for_again(quick: Any, real: StatekitSaver) -> None:
+    answers: list[Any] = [ZeroDivisionError, {"not json": object()}, {"fine": True}]
+
+    def summary(session: Any, values: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, type):
+            raise answer
+        return answer
+
+    sessions = quick(on_expiry=summary)
+    made = await sessions.acreate("ann")
+    async with sessions.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    await expired(sessions, made.session_id)
+    for _ in range(2):
+        assert await sessions.aclean() == (0, 0, 0, 1)
+        assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
+    assert await sessions.aclean() == (0, 1, 0, 0)
+    assert (await sessions.aget(made.session_id)).left == {"fine": True}
+
+
+async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real: StatekitSaver) -> None:
+    sessions, graph = quick(), chat(real)
+    waiting = await sessions.acreate("ann")
+    async with sessions.turn(waiting.session_id) as turn:
+        await graph.ainvoke(says("ask"), turn.config)
+    long = await sessions.acreate("ann")
+    async with sessions.turn(long.session_id) as turn:
+        other = await sessions.acreate("bob")
+        await expired(sessions, other.session_id)
+        cleaned = await sessions.aclean()
+        assert (cleaned.expired, cleaned.left) == (1, 1)
+        assert (await sessions.aget(long.session_id)).status == "active"
+        await graph.ainvoke(says("still here"), turn.config)
+    assert (await sessions.aget(long.session_id)).message_count == 2
+    assert (await sessions.aget(waiting.session_id)).status == "waiting"
+    impatient = quick(expire_waiting=True)
+    made = await impatient.acreate("ann")
+    async with impatient.turn(made.session_id) as turn:
+        await graph.ainvoke(says("ask"), turn.config)
+    await expired(impatient, made.session_id)
+
+
+async def test_a_store_that_removes_threads_removes_their_sessions_too(durable_store: Store) -> None:
+    if type(durable_store).__name__ in ("FileStore", "S3Store"):
+        pytest.skip("time cannot be made to pass for cells of object stores")
+    async with durable_store.open(ttl_s=60) as saver:
+        gone = SessionManager(saver, agent="gone", version=1, idle_s=60, on_expiry="delete")
+        kept = SessionManager(saver, agent="kept", version=1, idle_s=60)
+        made, other = await gone.acreate("ann"), await kept.acreate("ann")
+        async with gone.turn(made.session_id) as turn:
+            await chat(saver).ainvoke(says("hello"), turn.config)
+        durable_store.advance(200)
+        with pytest.raises(SessionMissing):
+            await gone.aget(made.session_id)
+        assert await saver.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
+        assert await kept.aget(other.session_id) == other
+
+
+async def test_old_sessions_that_ended_are_removed(quick: Any) -> None:
+    sessions = quick(idle_s=60, delete_after_s=0.05)
+    made, open = await sessions.acreate("ann"), await sessions.acreate("ann")
+    await sessions.aclose(made.session_id)
+    deleted = 0
+    while not deleted:
+        deleted = (await sessions.aclean()).deleted
+    with pytest.raises(SessionMissing):
+        await sessions.aget(made.session_id)
+    assert await sessions.aget(open.session_id) == open
+
+
+async def test_a_deletion_that_was_broken_off_is_finished(quick: Any, real: StatekitSaver, monkeypatch: Any) -> None:
+    sessions = quick(idle_s=60)
+    made = await sessions.acreate("ann", metadata={"name": "Ann"})
+    async with sessions.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+
+    def breaks(thread: str) -> None:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as patch, suppress(ConnectionResetError):
+        patch.setattr(real.backend, "drop_thread", breaks)
+        await sessions.adelete(made.session_id)
+    with pytest.raises(SessionMissing):
+        await sessions.aget(made.session_id)
+    assert (await sessions.aclean()).deleted == 1
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
+    assert await sessions.alist() == []
+
+
+@pytest.mark.parametrize("off_s", [-DAY_S, DAY_S])
+async def test_the_clock_of_the_host_does_not_count(
+    served_name: str, new_store: Any, monkeypatch: Any, off_s: int
+) -> None:
+    real_s, real_ns = time.time, time.time_ns
+    async with new_store(served_name).open() as saver:
+        sessions = SessionManager(saver, agent="support", version=1, warn_s=0)
+        before = await sessions.acreate("ann")
+        monkeypatch.setattr(time, "time", lambda: real_s() + off_s)
+        monkeypatch.setattr(time, "time_ns", lambda: real_ns() + off_s * 10**9)
+        after = await sessions.acreate("bob")
+        assert 0 <= (after.created_at - before.created_at).total_seconds() < 600
+        assert await sessions.aclean() == (0, 0, 0, 0)
+        assert [one.status for one in await sessions.alist()] == ["idle", "idle"]
+        touched = await sessions.atouch(before.session_id)
+        assert touched.active_at > after.active_at
+
+
+def test_in_its_block_a_manager_cleans_up_by_itself(real_sync: StatekitSaver) -> None:
+    events = list[Any]()
+    with SessionManager(
+        real_sync, agent="support", version=1, idle_s=0.1, warn_s=0, clean_every_s=0.05, hooks=[events.append]
+    ) as sessions:
+        made = sessions.create("ann")
+        wait_until(lambda: bool(events), "cleaned up")
+        assert events[0].thread_id == made.session_id
+        assert sessions.get(made.session_id).status == "expired"
+
+
+@pytest.fixture
+def real_sync(new_store: Any) -> Any:
+    with new_store("memory").open() as saver:
+        yield saver
+
+
+def test_a_policy_that_nobody_knows_is_refused(real_sync: StatekitSaver) -> None:
+    with pytest.raises(Misuse, match="on_expiry"):
+        SessionManager(real_sync, on_expiry="summary")
+    assert SyncSessions

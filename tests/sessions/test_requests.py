@@ -1,0 +1,159 @@
+"""Explicit requests to remember and to forget are found; nothing else is taken for one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langgraph_statekit.sessions.requests import MemoryRequest, find_requests, matching, normal
+
+REMEMBER = {
+    "Remember that I am vegetarian.": "I am vegetarian",
+    "Please remember my birthday is May 5": "my birthday is May 5",
+    "remember: I live in Berlin": "I live in Berlin",
+    "Hi! Could you please remember that I'm allergic to peanuts?": "I'm allergic to peanuts",
+    "Can you remember that I prefer aisle seats": "I prefer aisle seats",
+    "I want you to remember that my budget is 2.5 million.": "my budget is 2.5 million",
+    "Also, please remember I take 3.5 mg daily": "I take 3.5 mg daily",
+    "Don't forget that I moved to Rome": "I moved to Rome",
+    "do not forget my sister is called Eve": "my sister is called Eve",
+    "Make a note that deliveries go to the back door.": "deliveries go to the back door",
+    "Remember to always answer in French": "always answer in French",
+    "From now on, remember that I am a doctor": "I am a doctor",
+    "Add my shoe size 42 to your memory": "my shoe size 42",
+    "Save to memory: the gate code changed": "the gate code changed",
+    "Keep in mind for next time that I dislike calls": "I dislike calls",
+    "Book the flight. Remember that I need a window seat. Thanks!": "I need a window seat",
+    "Remember this: I have two kids. Their names are Al and Bo.": "I have two kids. Their names are Al and Bo",
+    "请记住我对花生过敏。": "我对花生过敏",
+    "记住：我住在北京": "我住在北京",
+    "帮我记一下，我的生日是五月五日": "我的生日是五月五日",
+    "你要记得我是素食者": "我是素食者",
+    "别忘了我喜欢靠窗的座位": "我喜欢靠窗的座位",
+    "不要忘记我有两个孩子！": "我有两个孩子",
+    "对了，以后请你记住我叫小明": "我叫小明",
+    "麻烦记下来：送货走后门": "送货走后门",
+    "能不能记住我不吃辣？": "我不吃辣",
+    "帮我订机票。请记住我要靠窗的座位。谢谢": "我要靠窗的座位",
+}
+FORGET = {
+    "Forget that I am vegetarian": "I am vegetarian",
+    "Please forget my birthday.": "my birthday",
+    "forget what I said about the budget": "the budget",
+    "Remove my address from your memory": "my address",
+    "Forget everything you know about me": "",
+    "Forget everything": "",
+    "请忘记我的生日": "我的生日",
+    "忘掉我对花生过敏这件事": "我对花生过敏",
+    "删除关于我的地址的记忆": "我的地址",
+    "把我的电话忘掉吧": "我的电话",
+    "请忘记关于我的一切": "",
+    "不要再记住我的生日": "我的生日",
+}
+LIST = [
+    "What do you remember about me?",
+    "Please list my memories",
+    "show me what you remember",
+    "你记得我什么？",
+    "你都记住了什么？",
+    "列出我的记忆",
+]
+NEITHER = [
+    *("I remember that day.", "I can't remember the name", "Do you remember when we met?", "do you remember my name?"),
+    *(
+        "Remember me?",
+        "Can you remember my name?",
+        "Remember when we went to Rome?",
+        "Remember to call mum",
+        "remember",
+    ),
+    *("He said to remember that the door is locked", '"Remember that I love you" is a song', "Remember how it works?"),
+    *("> Remember that this was quoted", "```\nRemember that this is code\n```", "Please don't remember that"),
+    *(
+        "I forgot my password",
+        "I forget what it was called",
+        "Forget it.",
+        "forget about it",
+        "Don't forget to call me",
+    ),
+    *("Note that the file is large", "Keep in mind that this is due today", "The elephant remembers that I fed it."),
+    *("What is a memory?", "How much memory do I need?", "delete the file", "Remember the time we met", "Remember it"),
+    *(
+        "我记得那一天",
+        "你还记得我吗？",
+        "记得买牛奶",
+        "我记不住",
+        "你记住了吗？",
+        "记住了吗",
+        "我忘了密码",
+        "你忘了吗？",
+    ),
+    *("他说请记住我", "忘了吧", "别忘了买票", "不记得了", "这很难记住", "内存是什么", "", "   ", "。", "请"),
+]
+
+
+@pytest.mark.parametrize(("text", "about"), REMEMBER.items())
+def test_what_is_to_be_remembered_is_found(text: str, about: str) -> None:
+    (found,) = find_requests(text)
+    assert (found.action, found.text) == ("remember", about)
+
+
+@pytest.mark.parametrize(("text", "about"), FORGET.items())
+def test_what_is_to_be_forgotten_is_found(text: str, about: str) -> None:
+    (found,) = find_requests(text)
+    assert (found.action, found.text) == ("forget", about)
+
+
+@pytest.mark.parametrize("text", LIST)
+def test_a_question_for_all_memories_is_found(text: str) -> None:
+    assert [found.action for found in find_requests(text)] == ["list"]
+
+
+@pytest.mark.parametrize("text", NEITHER)
+def test_nothing_else_is_taken_for_a_request(text: str) -> None:
+    assert find_requests(text) == []
+
+
+def test_several_requests_of_a_message_come_in_its_order() -> None:
+    found = find_requests("Remember that I moved. Forget my old address. 请记住我会说中文。Remember that I moved.")
+    assert found == [
+        MemoryRequest("remember", "I moved"),
+        MemoryRequest("forget", "my old address"),
+        MemoryRequest("remember", "我会说中文", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "can you please ",
+        "请你要",
+        "so, ",
+        "remember ",
+        "a.a",
+        "forget what i said about ",
+        "记住",
+        "save a to ",
+        "我要你，",
+    ],
+)
+def test_a_message_that_repeats_itself_takes_no_time(text: str) -> None:
+    find_requests(text * 3000)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_quickly_and_without_an_error(text: str) -> None:
+    for found in find_requests(text):
+        assert found.text or found.action != "remember"
+
+
+def test_a_request_to_forget_means_what_has_all_of_its_words() -> None:
+    kept = ["My birthday is May 5", "my sister's birthday is June 1", "我对花生过敏", "I like tea"]
+    assert matching("my birthday", kept) == [0, 1]
+    assert matching("my birthday is may 5", kept) == [0]
+    assert matching("my sister's birthday", kept) == [1]
+    assert matching("花生", kept) == [2]
+    assert matching("coffee", kept) == []
+    assert matching("tea", kept) == [3]
+    assert normal(" I  like TEA. ") == normal("i like tea")
