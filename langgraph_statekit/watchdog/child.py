@@ -13,6 +13,7 @@ from typing import Any
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.watchdog.beat import listening
+from langgraph_statekit.watchdog.seen import clean
 from langgraph_statekit.watchdog.spending import with_counter
 from langgraph_statekit.watchdog.tasks import finish
 from langgraph_statekit.watchdog.wire import (
@@ -41,7 +42,7 @@ class Reporter:
 
     def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
         """Tell of a heartbeat."""
-        self._pipe.send(BEAT, [task_id, *(None if each is None else str(each) for each in (item, note))])
+        self._pipe.send(BEAT, [task_id, *(None if each is None else clean(each) for each in (item, note))])
 
     def spend(self, requests: int, tokens: int) -> None:
         """Tell what was spent."""
@@ -134,7 +135,7 @@ def _lean(part: Any, wanted: set[str], arguments: dict[str, Any]) -> Any:
         if "triggers" in payload:
             shown["triggers"] = []
         elif payload.get("error") is not None:
-            shown["error"] = str(payload["error"])
+            shown["error"] = clean(payload["error"])
     else:
         shown = {
             "config": {"configurable": {"checkpoint_id": payload["config"]["configurable"]["checkpoint_id"]}},

@@ -224,7 +224,12 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
+def clean(value: Any) -> str:
+    """Return a value as a text that can be stored: half a surrogate, as crawled pages and file names have, cannot."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
 def text_of(value: Any) -> str:
     """Return a value as a text that is short and still tells it from others."""
-    text = str(value)
+    text = clean(value)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}... {digest(text).hex()[:8]}"

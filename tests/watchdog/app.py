@@ -88,7 +88,8 @@ def make() -> Any:
                 leave(place)
                 return done(state)
             if kind == "raises":
-                raise KeyError("no such item")
+                heartbeat(note="\ud800")
+                raise ValueError("no such item \ud800")
             threading.Event().wait()
         return done(state)
 

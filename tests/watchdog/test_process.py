@@ -128,7 +128,7 @@ async def test_what_a_node_raises_in_its_process_is_named(
     place: Callable[[str, str], Path], dog: Callable[..., Watchdog]
 ) -> None:
     watched = dog(Clock(place("sqlite", "raises")))
-    with pytest.raises(ChildError, match=r"builtins.KeyError: 'no such item'"):
+    with pytest.raises(ChildError, match=r"builtins.ValueError: no such item \\ud800"):
         watched.invoke({"i": 0}, THREADS[1])
     assert watched.invoke(None, THREADS[1])["i"] == 3
 

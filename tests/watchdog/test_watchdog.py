@@ -18,6 +18,7 @@ from langgraph_statekit.watchdog.attempts import dead, is_dead, revive, tried
 from langgraph_statekit.watchdog.checks import Invariant, NodeDeadline, NoProgress
 from langgraph_statekit.watchdog.errors import WatchdogWarning
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Rollback, Skip
+from langgraph_statekit.watchdog.view import Finding, View
 from langgraph_statekit.watchdog.watchdog import Watchdog
 from tests.stores_under_test import Store
 from tests.watchdog.kit import AT, NOW, QUICK, Clock, Hanging, State, deadline, healthy, kinds, looped, step
@@ -137,6 +138,19 @@ async def test_a_step_that_breaks_a_rule_is_undone(saver: StatekitSaver) -> None
     graph = looped(saver, forgets)
     after = await Watchdog(graph, checks=[rule], policy=Rollback(backoff=NOW), **QUICK).ainvoke({"i": 0}, AT)
     assert after["done"] == [f"item {i}" for i in range(4)] and broken
+
+
+async def test_an_item_named_by_half_a_surrogate_is_rolled_back_too(saver: StatekitSaver) -> None:
+    clock = Clock()
+
+    def late(view: View) -> Finding | None:
+        return NodeDeadline(default=50)(view) and Finding("late", "too late", "sku \ud800")
+
+    graph = looped(saver, Hanging(2, 1, clock))
+    dog = Watchdog(graph, checks=[late], policy=Rollback(backoff=NOW), clock=clock, **QUICK)
+    assert (await dog.ainvoke({"i": 0}, AT))["i"] == 4
+    (fork,) = [each async for each in graph.aget_state_history(AT, filter={"statekit_op": "rollback"})]
+    assert fork.metadata["statekit_item"] == "sku \\ud800"
 
 
 async def test_a_task_that_waits_for_its_turn_or_is_done_raises_no_alarm(
