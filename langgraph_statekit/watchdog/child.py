@@ -13,9 +13,9 @@ from typing import Any
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.watchdog.beat import listening
-from langgraph_statekit.watchdog.seen import clean
 from langgraph_statekit.watchdog.spending import with_counter
 from langgraph_statekit.watchdog.tasks import finish
+from langgraph_statekit.watchdog.view import clean
 from langgraph_statekit.watchdog.wire import (
     BEAT,
     BEGIN,

@@ -25,8 +25,7 @@ from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.events import RolledBack
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Label, Last, Skip, Target, require_target
-from langgraph_statekit.watchdog.seen import clean
-from langgraph_statekit.watchdog.view import Finding
+from langgraph_statekit.watchdog.view import Finding, clean
 
 Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Kind: TypeAlias = Literal["rollback", "skip", "dead_letter", "interrupt"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, View
+from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, View, clean
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_ENDED: Final = 256
@@ -222,11 +222,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "__dict__"):
         return [type(value).__qualname__, vars(value)]
     return repr(value)
-
-
-def clean(value: Any) -> str:
-    """Return a value as a text that can be stored: half a surrogate, as crawled pages and file names have, cannot."""
-    return str(value).encode(errors="backslashreplace").decode()
 
 
 def text_of(value: Any) -> str:

@@ -17,8 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph_statekit import errors
 from langgraph_statekit.errors import Misuse, StatekitError
 from langgraph_statekit.watchdog.errors import ChildError, RollbackRequested
-from langgraph_statekit.watchdog.seen import clean
-from langgraph_statekit.watchdog.view import Finding
+from langgraph_statekit.watchdog.view import Finding, clean
 
 BEGIN, RUN, DRAIN, CANCEL, PART, BEAT, SPEND, END = range(8)
 _HEAD: Final = struct.Struct(">IB")
