@@ -47,11 +47,14 @@ def once(place: Path) -> bool:
 
 def leave(place: Path) -> None:
     """Fork a process that stays, and keeps an end of a pipe of this folder open."""
+    begun, begins = os.pipe()
     if os.fork() == 0:
         held = os.open(place / "left", os.O_WRONLY)
         os.write(held, b"here")
+        os.write(begins, b"begun")
         while True:
             signal.pause()
+    os.read(begun, 5)
 
 
 def hang() -> None:
