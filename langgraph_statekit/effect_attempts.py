@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import isawaitable, iscoroutine, iscoroutinefunction, signature
+from inspect import (
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    signature,
+)
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -67,7 +74,7 @@ class Side(NamedTuple):
 
     async def call(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Return what a function gives; a plain one of an async caller does not block the event loop."""
-        plain = self.is_async and not iscoroutinefunction(fn)
+        plain = self.is_async and not _is(iscoroutinefunction, fn)
         result = await aside(partial(fn, *args, **options)) if plain else fn(*args, **options)
         if not isawaitable(result):
             return result
@@ -136,8 +143,13 @@ class Attempts:
     async def run(self, side: Side, wish: Wish, config: RunnableConfig | None) -> Any:
         """Return what an effect gives; see `EffectLedger.run`."""
         at = place_of(config)
-        if not side.is_async and iscoroutinefunction(wish.fn):
+        if not side.is_async and _is(iscoroutinefunction, wish.fn):
             raise Misuse(f"{name_of(wish.fn)} is asynchronous: use arun, or an async node")
+        for fn in (wish.fn, wish.verify):
+            if fn is not None and (_is(isgeneratorfunction, fn) or _is(isasyncgenfunction, fn)):
+                raise Misuse(
+                    f"{name_of(fn)} is a generator: nothing of it has run when it returns; use return, not yield"
+                )
         if self._settings.scope == THREAD and not at.thread:
             raise Misuse(
                 f"effect {wish.key!r} has no thread: make it in a node, or pass config=; or use scope='global'"
@@ -238,6 +250,11 @@ class Attempts:
             result = await side.call(wish.verify, self._handing(await self._secret(side.cells), known, wish.key).handed)
             if result is None:
                 return None
+            if result is False:  # would it be what the effect gave, or does it say that there is none?
+                raise Misuse(
+                    f"verify of effect {wish.key!r} returned False, which may mean either: return None if the effect"
+                    " was not made, else what it gave"
+                )
             if known.forgotten:  # its thread is used anew
                 known = replace(new, claim=known.claim, attempts=known.attempts, generation=known.generation)
             sent = replace(known, state=SENT, result=self._dumped(result), error="")
@@ -357,6 +374,12 @@ def name_of(fn: Callable[..., Any]) -> str:
     plain = fn.func if isinstance(fn, partial) else fn
     module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", type(plain).__qualname__)
     return f"{module}:{name}"
+
+
+def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
+    """Say whether a function, or what an object does when it is called, is of a kind."""
+    plain: Any = fn.func if isinstance(fn, partial) else fn
+    return kind(fn) or kind(type(plain).__call__)
 
 
 def _taking(fn: Callable[..., Any], key: str) -> Mapping[str, str]:

@@ -109,11 +109,11 @@ class EffectLedger:
             key: The business identity, such as `"spring-sale:sku-17:price"`: not the id of a checkpoint or task, which
                 forks change.
             fn: Makes the effect. If it raises, nobody knows whether it did, but for `failed_on`. It must not call
-                `interrupt`: ask before the effect.
+                `interrupt`: ask before the effect; nor may it be a generator.
             args: Its arguments.
             request: What the key stands for, compared on every call; the arguments by default.
             verify: Asks the provider about the idempotency key: returns None if it has not made the effect and will
-                not any more, else what the effect gave (`True` if it gives nothing).
+                not any more, else what the effect gave (`True` if it gives nothing). False is refused.
             on_unknown: `"stop"` raises `EffectUnknown`, `"verify"` asks, `"retry"` makes it again, for providers that
                 refuse a repeated key. None: `"verify"` if there is one, else `"stop"`.
             failed_on: Errors of `fn` after which the effect was certainly not made; it may be tried again.

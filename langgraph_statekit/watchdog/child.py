@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from langgraph.runtime import RunControl
@@ -13,6 +15,7 @@ from langgraph.runtime import RunControl
 from langgraph_statekit.watchdog.beat import listening
 from langgraph_statekit.watchdog.spending import with_counter
 from langgraph_statekit.watchdog.tasks import finish
+from langgraph_statekit.watchdog.view import clean
 from langgraph_statekit.watchdog.wire import (
     BEAT,
     BEGIN,
@@ -39,28 +42,56 @@ class Reporter:
 
     def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
         """Tell of a heartbeat."""
-        self._pipe.send(BEAT, [task_id, *(None if each is None else str(each) for each in (item, note))])
+        self._pipe.send(BEAT, [task_id, *(None if each is None else clean(each) for each in (item, note))])
 
     def spend(self, requests: int, tokens: int) -> None:
         """Tell what was spent."""
         self._pipe.send(SPEND, [requests, tokens])
 
 
+class Orders:
+    """What the parent says.
+
+    Attributes:
+        given: What to begin with, and then what to run.
+        control: Is asked to drain when the parent says so, or has gone.
+        cancel: What cancels the run.
+    """
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self.given: SimpleQueue[Any] = SimpleQueue()
+        self.control = RunControl()
+        self.cancel: list[Callable[[], None]] = []
+
+    def obey(self) -> None:
+        """Do what the parent says; when it has gone, end with all that the nodes have started."""
+        while (frame := self._pipe.receive()) is not None:
+            kind, payload = frame
+            if kind in (BEGIN, RUN):
+                self.given.put(payload)
+            elif kind == DRAIN:
+                self.control.request_drain(payload)
+            elif kind == CANCEL:
+                for each in self.cancel:
+                    each()
+        self.control.request_drain("the parent process has gone")
+        threading.Event().wait(ORPHAN_S)
+        os.killpg(0, signal.SIGKILL)
+
+
 def main(incoming: int, outgoing: int) -> None:
     """Run what the parent asks for."""
     pipe = Pipe(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"))
+    orders = Orders(pipe)
     error: BaseException | None = None
     graph: Any = None
+    threading.Thread(target=orders.obey, daemon=True).start()  # before the factory, which may hang
     try:
-        begin = pipe.receive()
-        if begin is None or begin[0] != BEGIN:
-            return
-        sys.path[:] = begin[1]["path"]
-        graph = graph_of(begin[1]["factory"])
-        asked = pipe.receive()
-        if asked is None or asked[0] != RUN:
-            return
-        _work(graph, pipe, asked[1])
+        begin = orders.given.get()
+        sys.path[:] = begin["path"]
+        graph = graph_of(begin["factory"])
+        _work(graph, pipe, orders)
     except BaseException as raised:
         error = raised
     try:
@@ -73,15 +104,12 @@ def main(incoming: int, outgoing: int) -> None:
         os._exit(0)  # threads of nodes that still run end with it
 
 
-def _work(graph: Any, pipe: Pipe, packed: Any) -> None:
+def _work(graph: Any, pipe: Pipe, orders: Orders) -> None:
     serde = graph.checkpointer.serde
-    given = serde.loads_typed(tuple(packed))
-    control = RunControl()
-    cancel: list[Callable[[], None]] = []
-    threading.Thread(target=_obey, args=(pipe, control, cancel), daemon=True).start()
+    given = serde.loads_typed(tuple(orders.given.get()))
     reporter = Reporter(pipe)
     wanted = set(given["modes"])
-    arguments = {**given["options"], "control": control}
+    arguments = {**given["options"], "control": orders.control}
     config = with_counter(given["config"], reporter) if given["counts"] else given["config"]
 
     def send(part: Any) -> None:
@@ -89,22 +117,10 @@ def _work(graph: Any, pipe: Pipe, packed: Any) -> None:
 
     with listening(reporter):
         if given["is_async"]:
-            finish(graph.astream(given["input"], config, **arguments), send, cancel.append)
+            finish(graph.astream(given["input"], config, **arguments), send, orders.cancel.append)
         else:
             for part in graph.stream(given["input"], config, **arguments):
                 send(part)
-
-
-def _obey(pipe: Pipe, control: RunControl, cancel: list[Callable[[], None]]) -> None:
-    while (frame := pipe.receive()) is not None:
-        if frame[0] == DRAIN:
-            control.request_drain(frame[1])
-        elif frame[0] == CANCEL:
-            for each in cancel:
-                each()
-    control.request_drain("the parent process has gone")
-    threading.Event().wait(ORPHAN_S)
-    os._exit(1)
 
 
 def _lean(part: Any, wanted: set[str], arguments: dict[str, Any]) -> Any:
@@ -119,7 +135,7 @@ def _lean(part: Any, wanted: set[str], arguments: dict[str, Any]) -> Any:
         if "triggers" in payload:
             shown["triggers"] = []
         elif payload.get("error") is not None:
-            shown["error"] = str(payload["error"])
+            shown["error"] = clean(payload["error"])
     else:
         shown = {
             "config": {"configurable": {"checkpoint_id": payload["config"]["configurable"]["checkpoint_id"]}},

@@ -62,9 +62,9 @@ class ChildRun(Run):
             os.close(to_child[0])
             os.close(from_child[1])
         self._pipe = Pipe(os.fdopen(from_child[0], "rb"), os.fdopen(to_child[1], "wb"))
-        self._send(BEGIN, {"factory": self.factory, "path": sys.path})
-        self._send(RUN, packed)
-        threading.Thread(target=self._listen, args=(serde,), name="statekit-run", daemon=True).start()
+        self._reaper = threading.Thread(target=self._reap, name="statekit-reap", daemon=True)
+        self._reaper.start()
+        threading.Thread(target=self._listen, args=(serde, packed), name="statekit-run", daemon=True).start()
 
     def drain(self, reason: str) -> None:
         """Ask the graph to end after its running step."""
@@ -89,10 +89,22 @@ class ChildRun(Run):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _listen(self, serde: Any) -> None:
+    def _reap(self) -> None:
+        """Wait for the end of the process, then end what its nodes started, which may hold its end of the pipe."""
+        if hasattr(os, "waitid"):  # else its number is free for others for a moment
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _listen(self, serde: Any, packed: Any) -> None:
         error: BaseException | None = None
         ended = False
         try:
+            self._send(BEGIN, {"factory": self.factory, "path": sys.path})
+            self._send(RUN, packed)
             while not ended and (frame := self._pipe.receive()) is not None:
                 kind, payload = frame
                 if kind == PART:
@@ -107,10 +119,10 @@ class ChildRun(Run):
             ended, error = True, raised
             self._kill()
         if ended:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(self._grace_s)
+            self._reaper.join(self._grace_s)
         self._kill()
-        code = self._process.wait()
+        self._reaper.join()
+        code = self._process.returncode
         self._pipe.close()
         self.finish(error if ended else Died(f"the process of the run ended with exit code {code}"))
 

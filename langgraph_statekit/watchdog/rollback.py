@@ -25,7 +25,7 @@ from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.events import RolledBack
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Label, Last, Skip, Target, require_target
-from langgraph_statekit.watchdog.view import Finding
+from langgraph_statekit.watchdog.view import Finding, clean
 
 Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Kind: TypeAlias = Literal["rollback", "skip", "dead_letter", "interrupt"]
@@ -354,8 +354,8 @@ def metadata_of(record: Rolled) -> dict[str, Any]:
     """Return what of a rollback stands in the metadata of its checkpoint."""
     found = {
         OP_KEY: record.kind,
-        REASON_KEY: record.reason,
-        ITEM_KEY: record.item,
+        REASON_KEY: clean(record.reason),
+        ITEM_KEY: None if record.item is None else clean(record.item),
         ATTEMPT_KEY: record.attempt,
         FROM_KEY: record.from_id,
         TO_KEY: record.to_id,

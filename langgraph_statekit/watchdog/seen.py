@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, View
+from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, View, clean
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_ENDED: Final = 256
@@ -51,10 +51,16 @@ class Seen:
         self._requests = self._tokens = 0
         self.restart()
 
-    def restart(self) -> None:
-        """Forget what was seen of the run until now, but not what it has spent: it goes on from elsewhere."""
+    def restart(self, done: Collection[str] = ()) -> None:
+        """Forget what was seen of the run until now, but not what it has spent: it goes on from elsewhere.
+
+        Args:
+            done: Ids of tasks that are done and stored; LangGraph says that they begin, and never that they end.
+        """
         with self._lock:
+            self._done = frozenset(done)
             self._running: dict[str, Task] = {}
+            self._queued: dict[str, str] = {}
             self._ended: deque[Task] = deque(maxlen=_MOST_ENDED)
             self._step: Step | None = None
             self._previous: Step | None = None
@@ -64,11 +70,17 @@ class Seen:
             self._beat_s = self._moved_s = self._clock()
 
     def begin(self, id: str, node: str) -> None:
-        """Take note that a node's call begins."""
+        """Take note that a node's call begins, or waits until others of its step have ended."""
         with self._lock:
             self._beat_s = self._clock()
-            self._running[id] = Task(id, node, self._beat_s)
-            crowded = self._pool is not None and len(self._running) > self._pool and not self._crowded
+            if id in self._done:
+                return
+            full = self._pool is not None and len(self._running) >= self._pool
+            if full:
+                self._queued[id] = node
+            else:
+                self._running[id] = Task(id, node, self._beat_s)
+            crowded = full and not self._crowded
             self._crowded |= crowded
         if crowded:
             _LOG.warning(
@@ -81,7 +93,10 @@ class Seen:
         """Take note that a node's call has ended."""
         with self._lock:
             self._beat_s = self._clock()
+            self._queued.pop(id, None)
             begun = self._running.pop(id, None) or Task(id, node, self._beat_s)
+            if self._queued:
+                self._admit(next(iter(self._queued)))
             self._ended.append(
                 Task(id, node, begun.since_s, begun.item, begun.item_s, ended_s=self._beat_s, error=error)
             )
@@ -94,6 +109,7 @@ class Seen:
             if self._step is not None and self._step.id == id:
                 return
             self._running.clear()
+            self._queued.clear()
             self._previous, self._step = self._step, step
             for check, mark, _ in self._marking:
                 self._mark(self._marks[check], mark, step)
@@ -102,6 +118,9 @@ class Seen:
                     self._item = text_of(self._item_of(values))
                 except _NOT_YET:
                     self._item = None
+
+    def _admit(self, id: str) -> None:
+        self._running[id] = Task(id, self._queued.pop(id), self._beat_s)
 
     def inner(self) -> None:
         """Take note of a checkpoint of a subgraph: the run got on."""
@@ -128,6 +147,8 @@ class Seen:
             if item is None:
                 return
             text = text_of(item)
+            if task_id in self._queued:
+                self._admit(task_id)
             task = self._running.get(task_id or "")
             if task is None and len(self._running) == 1:  # the heartbeat came from inside a subgraph
                 (task,) = self._running.values()
@@ -205,5 +226,5 @@ def _plain(value: Any) -> Any:
 
 def text_of(value: Any) -> str:
     """Return a value as a text that is short and still tells it from others."""
-    text = str(value)
+    text = clean(value)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}... {digest(text).hex()[:8]}"

@@ -28,11 +28,13 @@ class Standing(NamedTuple):
             waits for nodes that the graph lacks. `EMPTY`: it has no checkpoint.
         about: The nodes, for people.
         step: Number of its newest step.
+        id: Of its newest checkpoint.
     """
 
     kind: str
     about: str = ""
     step: int = -2
+    id: str = ""
 
 
 async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
@@ -49,20 +51,20 @@ async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
     state = await graph.aget_state(config, subgraphs=True)
     if state.created_at is None:
         return Standing(EMPTY)
-    step = (state.metadata or {}).get("step", -2)
+    step, id = (state.metadata or {}).get("step", -2), state.config["configurable"]["checkpoint_id"]
     nodes = ", ".join(dict.fromkeys([*missing, *(task.name for task in state.tasks)]))
     if not state.tasks and not missing:
-        return Standing(FINISHED, "", step)
+        return Standing(FINISHED, "", step, id)
     if missing or any(task.interrupts for task in state.tasks):
         item = await side.call("get_tuple", config)
         asking, answers = (
             {task for task, channel, _ in item.pending_writes or () if channel == kind} for kind in (INTERRUPT, RESUME)
         )
         if asking and (_NULL_TASK not in answers or answers & asking):
-            return Standing(WAITING, nodes, step)
+            return Standing(WAITING, nodes, step, id)
     elif await _paused(graph, graph, state):
-        return Standing(WAITING, nodes, step)
-    return Standing(UNFINISHED, nodes, step)
+        return Standing(WAITING, nodes, step, id)
+    return Standing(UNFINISHED, nodes, step, id)
 
 
 async def _paused(root: Graph, graph: Graph, state: StateSnapshot) -> bool:

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
@@ -110,8 +111,11 @@ class Call:
         self._lease = await self._side.call("lease", self._thread_id, wait_s=self._settings.wait_s, **self._terms())
         try:
             given, config = self._request.input, self._request.config
-            before = None if given is None else await self._head()
+            # A run that was asked for more than to go on is asked for it again until something of it is stored.
+            anew = given is not None or bool(config["configurable"].get("checkpoint_id"))
+            before, done = await self._head()
             while True:
+                self._seen.restart(() if anew else done)
                 run = self._current = self._run(given, config)
                 run.start()
                 try:
@@ -125,16 +129,15 @@ class Call:
                 if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
                     return
                 await self._fence(run)
-                if given is not None and await self._head() != before:
-                    given = None
-                if given is None:  # the run goes on from the newest checkpoint, whatever it began with
+                after, done = await self._head()
+                if anew and after != before:
+                    given, anew = None, False
                     at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
                     config = {**config, "configurable": at}
                 if finding is not None:
                     error = run.end and run.end.error
                     target = error.target if isinstance(error, RollbackRequested) else None
-                    await self._recover(finding, target, given is None)
-                self._seen.restart()
+                    await self._recover(finding, target, not anew)
         finally:
             await self._release()
 
@@ -209,16 +212,23 @@ class Call:
         if run.end is not None or run.alive:
             return
         run.drain("the caller has gone")
-        for stage in (None, *run.stages):
-            if stage is not None:
-                stage()
-            until_s = time.monotonic() + self._settings.stop_s
-            while (left_s := until_s - time.monotonic()) > 0:
-                item = await run.mailbox.get(left_s)
-                if isinstance(item, Ended):
-                    run.end = item
-                    return
-        await run.mailbox.aside(lambda: self._fence_now(run))  # it goes on, but not in the thread
+        try:
+            for stage in (None, *run.stages):
+                if stage is not None:
+                    stage()
+                until_s = time.monotonic() + self._settings.stop_s
+                while (left_s := until_s - time.monotonic()) > 0:
+                    item = await run.mailbox.get(left_s)
+                    if isinstance(item, Ended):
+                        run.end = item
+                        return
+        except BaseException:  # the caller does not even wait for that
+            for each in run.stages:
+                each()
+            raise
+        finally:
+            if run.end is None:
+                await run.mailbox.aside(lambda: self._fence_now(run))  # it goes on, but not in the thread
 
     def _judged(self, run: Run) -> Finding | None:
         """Return what must be dealt with; None if the run is done, or drained and well.
@@ -297,11 +307,15 @@ class Call:
             effects=self._settings.effects,
         )
 
-    async def _head(self) -> tuple[str, int] | None:
-        """Return what of a thread changes when an input reaches it."""
+    async def _head(self) -> tuple[tuple[str, int] | None, frozenset[str]]:
+        """Return what of a thread changes when an input reaches it, and the tasks of its next step that are done."""
         at: RunnableConfig = {"configurable": {"thread_id": self._thread_id, "checkpoint_ns": ""}}
         item = await self._side.call("get_tuple", at)
-        return None if item is None else (item.checkpoint["id"], len(item.pending_writes or ()))
+        if item is None:
+            return None, frozenset()
+        writes = item.pending_writes or ()
+        done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
+        return (item.checkpoint["id"], len(writes)), done
 
     async def _release(self) -> None:
         lease, self._lease = self._lease, None

@@ -14,7 +14,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.acquiring import Terms, acquire
-from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
+from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, CellRef, cell_ref
 from langgraph_statekit.checkpoint.claims import DRAIN
 from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.run import finish
@@ -115,7 +115,7 @@ class Takeover:
             finish(self._recover())
         except Unavailable as error:
             _LOG.warning("thread %r is left to a later look: %s", self._case.thread_id, error)
-        except Exception as error:
+        except BaseException as error:  # also what a node raised to end its process: it ends only its run
             _LOG.exception("thread %r could not be recovered", self._case.thread_id)
             self._told(FAILED, message=f"{type(error).__name__}: {error}")
 
@@ -182,6 +182,7 @@ class Takeover:
         if case.problem != DRAIN:  # nothing is wrong with what was handed over so
             try:
                 attempt = await recover(self._graph, True, lease.config, finding, self._rules.policy)
+                await self._shift_place(standing, lease.token)
             except GaveUp as error:
                 dead = await is_dead(cells, case.thread_id)
                 await lease.arelease()
@@ -192,22 +193,35 @@ class Takeover:
         await self._go_on(lease, finding, attempt)
 
     async def _place(self, step: int, token: int) -> str:
-        """Return a name for where a thread stands, the same as before if it has not come further since.
-
-        A rollback puts the same state one step further.
-        """
-        cells, ref = self._saver.async_cells, cell_ref(_PLACE, "", self._case.thread_id)
-        found = (await cells.cells(CellQuery(kind=_PLACE, refs=[ref]))).cells
-        first, last = json.loads(found[0].value) if found else (step, step)
-        if step > last + 1:
+        """Return a name for where a thread stands, the same as before if it has not come further since."""
+        first, last = await self._known_place() or (step, step)
+        if step > last:
             first = step
-        value = json.dumps([first, step]).encode()
-        await cells.change_cell(
-            CellChange(
-                ref=ref, value=value, groups=(to_text(self._case.thread_id),), token=token, ttl_us=int(FORGET_S * 1e6)
-            )
-        )
+        await self._keep_place(first, step, token)
         return f"step {first}"
+
+    async def _shift_place(self, before: Standing, token: int) -> None:
+        """Take note that after a rollback a thread comes to the same place one step later."""
+        at: RunnableConfig = {"configurable": {"thread_id": self._case.thread_id, "checkpoint_ns": ""}}
+        head = await self._side.call("get_tuple", at)
+        known = await self._known_place()
+        if known is not None and head is not None and head.checkpoint["id"] != before.id:
+            await self._keep_place(known[0], before.step + 1, token)
+
+    async def _known_place(self) -> tuple[int, int] | None:
+        ref = self._place_ref
+        found = (await self._saver.async_cells.cells(CellQuery(kind=_PLACE, refs=[ref]))).cells
+        return tuple(json.loads(found[0].value)) if found else None
+
+    async def _keep_place(self, first: int, last: int, token: int) -> None:
+        value, group = json.dumps([first, last]).encode(), to_text(self._case.thread_id)
+        await self._saver.async_cells.change_cell(
+            CellChange(ref=self._place_ref, value=value, groups=(group,), token=token, ttl_us=int(FORGET_S * 1e6))
+        )
+
+    @property
+    def _place_ref(self) -> CellRef:
+        return cell_ref(_PLACE, "", self._case.thread_id)
 
     async def _pause(self, pause_s: float) -> None:
         while pause_s > 0 and not self._stopping.is_set():

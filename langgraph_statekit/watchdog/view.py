@@ -132,3 +132,8 @@ Check: TypeAlias = Callable[[View], Finding | None]
 A check with a method `mark(values)` finds what that returned, and since when, in `view.marks[check]`; it is told at
 once, so that values which are changed in place do not mislead it. With an attribute `window` it gets so many marks.
 """
+
+
+def clean(value: Any) -> str:
+    """Return a value as a text that can be stored: half a surrogate, as crawled pages and file names have, cannot."""
+    return str(value).encode(errors="backslashreplace").decode()

@@ -17,7 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph_statekit import errors
 from langgraph_statekit.errors import Misuse, StatekitError
 from langgraph_statekit.watchdog.errors import ChildError, RollbackRequested
-from langgraph_statekit.watchdog.view import Finding
+from langgraph_statekit.watchdog.view import Finding, clean
 
 BEGIN, RUN, DRAIN, CANCEL, PART, BEAT, SPEND, END = range(8)
 _HEAD: Final = struct.Struct(">IB")
@@ -85,9 +85,9 @@ def packed_error(error: BaseException | None) -> dict[str, Any] | None:
     if error is None:
         return None
     kind = type(error)
-    found: dict[str, Any] = {"kind": kind.__qualname__, "module": kind.__module__, "message": str(error)}
+    found: dict[str, Any] = {"kind": kind.__qualname__, "module": kind.__module__, "message": clean(error)}
     if isinstance(error, GraphDrained):
-        found["message"] = getattr(error, "reason", str(error))
+        found["message"] = clean(getattr(error, "reason", error))
     if isinstance(error, RollbackRequested):
         found["finding"] = {name: getattr(error.finding, name) for name in _FINDING}
         found["target"] = error.target

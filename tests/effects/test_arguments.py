@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +45,50 @@ def test_whatever_an_effect_gives_it_counts_as_made(new_store: Callable[[str], S
             assert ledger.run(f"{value!r}", give, value, config=AT) == value
             assert ledger.run(f"{value!r}", give, value, config=AT) == value
         assert len(calls) == 8
+
+
+class Lazy:
+    def __call__(self) -> Any:
+        yield 1
+
+    async def asynchronous(self) -> Any:
+        yield 1
+
+
+class Later:
+    async def __call__(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [(Lazy(), "yield"), (Lazy().asynchronous, "yield"), (partial(Lazy()), "yield"), (Later(), "arun")],
+    ids=["generator", "async generator", "partial", "async call"],
+)
+def test_what_has_made_nothing_when_it_returns_is_refused_and_claims_nothing(
+    new_store: Callable[[str], Store], fn: Any, told: str
+) -> None:
+    with new_store("memory").open() as saver:
+        ledger = EffectLedger(saver)
+        with pytest.raises(Misuse, match=told):
+            ledger.run("key", fn, config=AT)
+        if not isinstance(fn, Later):
+            with pytest.raises(Misuse, match=told):
+                asyncio.run(ledger.arun("key", fn, config=AT))
+            with pytest.raises(Misuse, match=told):
+                ledger.run("key", list, verify=fn, config=AT)
+        assert ledger.list() == []
+
+
+def test_a_verify_that_says_false_decides_nothing(new_store: Callable[[str], Store]) -> None:
+    with new_store("memory").open() as saver:
+        ledger = EffectLedger(saver)
+        with pytest.raises(ZeroDivisionError):
+            ledger.run("key", lambda: 1 // 0, config=AT)
+        with pytest.raises(Misuse, match="None"):
+            ledger.run("key", list, verify=lambda key: False, config=AT)
+        assert [effect.state for effect in ledger.list()] == ["unknown"]
+        assert ledger.run("key", lambda: 5, verify=lambda key: None, config=AT) == 5
 
 
 def test_requests_are_compared_by_what_they_say(new_store: Callable[[str], Store]) -> None:

@@ -45,6 +45,23 @@ def once(place: Path) -> bool:
     return True
 
 
+def leave(place: Path) -> None:
+    """Fork a process that stays, and keeps an end of a pipe of this folder open."""
+    begun, begins = os.pipe()
+    if os.fork() == 0:
+        held = os.open(place / "left", os.O_WRONLY)
+        os.write(held, b"here")
+        os.write(begins, b"begun")
+        while True:
+            signal.pause()
+    os.read(begun, 5)
+
+
+def hang() -> None:
+    """Make no graph, and never return."""
+    threading.Event().wait()
+
+
 def done(state: State) -> State:
     return {"i": state["i"] + 1, "done": [f"item {state['i']}"]}
 
@@ -53,6 +70,8 @@ def make() -> Any:
     url, options, kind, folder = json.loads(os.environ[PLACE])
     place = Path(folder)
     if kind == "stillborn" and "pytest" not in sys.modules and once(place):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "detour" and "pytest" not in sys.modules and (place / "detour").exists() and once(place):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def goes_wrong(state: State, config: RunnableConfig) -> bool:
@@ -65,8 +84,15 @@ def make() -> Any:
         if goes_wrong(state, config):
             if kind == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if kind == "bereft":  # what it has forked holds all that it had open
+                leave(place)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if kind == "leaves":
+                leave(place)
+                return done(state)
             if kind == "raises":
-                raise KeyError("no such item")
+                heartbeat(note="\ud800")
+                raise ValueError("no such item \ud800")
             threading.Event().wait()
         return done(state)
 

@@ -161,6 +161,29 @@ async def test_the_caller_may_drain_cancel_or_leave_a_run(saver: StatekitSaver) 
         pass
 
 
+async def test_a_run_that_is_cancelled_twice_is_not_left_to_itself(saver: StatekitSaver) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hangs(state: State) -> State:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    run = asyncio.create_task(Watchdog(looped(saver, hangs), stop_s=600).ainvoke({"i": 0}, AT))
+    await begun.wait()
+    for _ in range(2):
+        run.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await asyncio.wait_for(ended.wait(), 30)
+    async with await saver.alease("t"):
+        pass
+
+
 @pytest.mark.filterwarnings("ignore::langgraph_statekit.watchdog.errors.WatchdogWarning")
 async def test_a_sync_node_that_hangs_is_fenced_off_and_said_to_be_alive(
     saver: StatekitSaver, told: list[Event]

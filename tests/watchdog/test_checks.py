@@ -37,9 +37,9 @@ from langgraph_statekit.watchdog.spending import with_counter
 class Told(Seen):
     """A run that a test makes up; `now_s` is the time."""
 
-    def __init__(self, *checks: Any, item: Any = None, failing: float = 0.0) -> None:
+    def __init__(self, *checks: Any, item: Any = None, failing: float = 0.0, pool: int | None = None) -> None:
         self.now_s = 0.0
-        super().__init__(checks, item, lambda: self.now_s, lambda: failing)
+        super().__init__(checks, item, lambda: self.now_s, lambda: failing, pool)
         self.steps = 0
 
     def go(self, *states: Any, seconds: float = 1.0) -> Told:
@@ -85,6 +85,31 @@ def test_a_node_deadline_is_for_one_call_of_a_node() -> None:
     seen.now_s += 10
     assert seen.find() is not None
     assert Told(NodeDeadline({"work": 1})).find() is None
+
+
+def test_a_call_that_waits_for_its_turn_has_not_begun() -> None:
+    run = Told(NodeDeadline(default=10), pool=2)
+    for each in "abcd":
+        run.begin(each, "work")
+    run.now_s = 9
+    run.end("b", "work", None)
+    run.now_s = 10.5
+    run.beat("d", item="d")  # it says itself that its turn has come
+    assert [task.id for task in run.view().running] == ["a", "c", "d"]
+    assert run.find() is not None
+    run.end("a", "work", None)
+    run.now_s = 19
+    assert run.find() is None
+    run.now_s = 20
+    assert run.find() is not None  # c began at 9
+
+
+def test_a_task_that_is_done_and_stored_does_not_run() -> None:
+    run = Told(NodeDeadline(default=10))
+    run.restart(["a"])
+    run.begin("a", "work")
+    run.now_s = 11
+    assert run.find() is None
 
 
 def test_no_progress_is_steps_or_seconds_without_a_change() -> None:

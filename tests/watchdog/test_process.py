@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +17,13 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_statekit import Misuse
 from langgraph_statekit.events import Event, Found, RolledBack
+from langgraph_statekit.watchdog import child
 from langgraph_statekit.watchdog.checks import ItemDeadline
 from langgraph_statekit.watchdog.errors import ChildError
 from langgraph_statekit.watchdog.policy import Backoff, Rollback
 from langgraph_statekit.watchdog.view import Finding, View
 from langgraph_statekit.watchdog.watchdog import Watchdog
+from langgraph_statekit.watchdog.wire import BEGIN, Pipe
 from tests.stores_under_test import Store
 from tests.watchdog import app
 
@@ -122,7 +128,7 @@ async def test_what_a_node_raises_in_its_process_is_named(
     place: Callable[[str, str], Path], dog: Callable[..., Watchdog]
 ) -> None:
     watched = dog(Clock(place("sqlite", "raises")))
-    with pytest.raises(ChildError, match=r"builtins.KeyError: 'no such item'"):
+    with pytest.raises(ChildError, match=r"builtins.ValueError: no such item \\ud800"):
         watched.invoke({"i": 0}, THREADS[1])
     assert watched.invoke(None, THREADS[1])["i"] == 3
 
@@ -136,6 +142,51 @@ async def test_an_input_is_given_again_only_if_nothing_of_it_was_saved(
     assert not any(isinstance(event, RolledBack) for event in told)
     inputs = [each for each in watched.graph.get_state_history(THREADS[0]) if each.metadata["source"] == "input"]
     assert len(inputs) == 1
+
+
+@pytest.mark.parametrize("kind", ["bereft", "leaves"])
+async def test_what_its_nodes_started_ends_with_it_and_hides_its_death_from_nobody(
+    kind: str,
+    place: Callable[[str, str], Path],
+    dog: Callable[..., Watchdog],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = place("sqlite", kind)
+    os.mkfifo(folder / "left")
+    left = os.open(folder / "left", os.O_RDONLY | os.O_NONBLOCK)
+    clock = Clock(folder)
+    monkeypatch.setattr(clock, "look", lambda view: None)
+    assert dog(clock).invoke({"i": 0}, THREADS[1])["i"] == 3
+    os.set_blocking(left, True)
+    assert os.read(left, 4) == b"here"
+    assert os.read(left, 1) == b""  # nobody holds it open
+    os.close(left)
+
+
+async def test_a_run_from_an_earlier_checkpoint_whose_process_dies_begins_there_again(
+    place: Callable[[str, str], Path], dog: Callable[..., Watchdog]
+) -> None:
+    folder = place("sqlite", "detour")
+    watched = dog(Clock(folder))
+    watched.graph.invoke({"i": 0}, THREADS[0])
+    (earlier,) = (each for each in watched.graph.get_state_history(THREADS[0]) if each.values.get("i") == 2)
+    (folder / "detour").touch()
+    assert watched.invoke(None, earlier.config)["i"] == 3
+    assert app.calls(folder) == [f"good {i}" for i in (0, 1, 2, 2)]
+
+
+def test_a_process_whose_parent_has_gone_ends_even_before_it_has_a_graph() -> None:
+    to_child, from_child = os.pipe(), os.pipe()
+    command = [sys.executable, "-m", child.__name__, str(to_child[0]), str(from_child[1])]
+    with subprocess.Popen(command, pass_fds=(to_child[0], from_child[1]), start_new_session=True) as process:
+        with os.fdopen(to_child[1], "wb") as out, os.fdopen(from_child[0], "rb") as back:
+            Pipe(back, out).send(BEGIN, {"factory": f"{app.__name__}:hang", "path": sys.path})
+        try:
+            assert process.wait(60) == -signal.SIGKILL
+        finally:
+            process.kill()
+    os.close(to_child[0])
+    os.close(from_child[1])
 
 
 async def test_live_objects_are_refused(place: Callable[[str, str], Path], dog: Callable[..., Watchdog]) -> None:

@@ -35,8 +35,8 @@ def saver(store: Store, told: list[Any]) -> Iterator[StatekitSaver]:
         yield made
 
 
-def supervisor(saver: StatekitSaver, world: World, **options: Any) -> Supervisor:
-    policy = Rollback(to="retry_head", max_attempts=2, backoff=Backoff(0), then=DeadLetter())
+def supervisor(saver: StatekitSaver, world: World, to: Any = "retry_head", **options: Any) -> Supervisor:
+    policy = Rollback(to=to, max_attempts=2, backoff=Backoff(0), then=DeadLetter())
     options = {"policy": policy, "quarantine_s": 0, "alert": lambda event: None, **options}
     return Supervisor(saver, {"shop": world.graph, **options.pop("graphs", {})}, **options)
 
@@ -188,16 +188,29 @@ def test_attempts_are_counted_in_the_store_until_the_thread_is_dead(saver: State
     assert world.effects == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_thread_that_gets_on_between_its_deaths_is_never_given_up(saver: StatekitSaver, store: Store) -> None:
+@pytest.mark.parametrize(("to", "often"), [("retry_head", 2), ("retry_head", 1), ("parent", 2)])
+def test_a_thread_that_gets_on_between_its_deaths_is_never_given_up(
+    saver: StatekitSaver, store: Store, to: Any, often: int
+) -> None:
     world = World(12)
-    world.dies = dict.fromkeys(range(1, 12, 2), 1)
+    world.dies = dict.fromkeys(range(1, 12, often), 1)
     world.start(saver)
     store.advance(LONG_S + 1)
-    attempts = []
-    for _ in range(6):
-        attempts += [(event.outcome, event.attempt) for event in supervisor(saver, world).once()]
-    assert attempts == [("resumed", 1)] * 6 + [("finished", 1)]
-    assert world.effects == list(range(12))
+    events = [event for _ in world.dies for event in supervisor(saver, world, to).once()]
+    assert [event.attempt for event in events if event.outcome == "resumed"] == [1] * len(world.dies)
+    assert outcomes(events) == [*["resumed", "failed"] * (len(world.dies) - 1), "resumed", "finished"]
+    assert sorted({*world.effects}) == list(range(12))
+
+
+def test_a_thread_that_always_dies_at_one_place_is_given_up(saver: StatekitSaver, store: Store) -> None:
+    world = World()
+    world.dies = {3: 9}
+    world.start(saver)
+    store.advance(LONG_S + 1)
+    events = [event for _ in range(5) for event in supervisor(saver, world, ("parent", "retry_head")).once()]
+    tried = [(event.reason, event.attempt) for event in events if event.outcome == "resumed"]
+    assert tried == [("orphan", 1), ("failed", 1), ("failed", 2)]
+    assert events[-1].outcome == "dead"
 
 
 def test_a_thread_that_is_stuck_is_drained_and_if_that_does_not_help_taken_away(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_statekit import StatekitSaver
 from langgraph_statekit.errors import GaveUp
 from langgraph_statekit.events import Event
 from langgraph_statekit.watchdog.attempts import dead, is_dead, revive, tried
-from langgraph_statekit.watchdog.checks import Invariant, NoProgress
+from langgraph_statekit.watchdog.checks import Invariant, NodeDeadline, NoProgress
 from langgraph_statekit.watchdog.errors import WatchdogWarning
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Rollback, Skip
+from langgraph_statekit.watchdog.view import Finding, View
 from langgraph_statekit.watchdog.watchdog import Watchdog
 from tests.stores_under_test import Store
 from tests.watchdog.kit import AT, NOW, QUICK, Clock, Hanging, State, deadline, healthy, kinds, looped, step
@@ -136,6 +138,45 @@ async def test_a_step_that_breaks_a_rule_is_undone(saver: StatekitSaver) -> None
     graph = looped(saver, forgets)
     after = await Watchdog(graph, checks=[rule], policy=Rollback(backoff=NOW), **QUICK).ainvoke({"i": 0}, AT)
     assert after["done"] == [f"item {i}" for i in range(4)] and broken
+
+
+async def test_an_item_named_by_half_a_surrogate_is_rolled_back_too(saver: StatekitSaver) -> None:
+    clock = Clock()
+
+    def late(view: View) -> Finding | None:
+        return NodeDeadline(default=50)(view) and Finding("late", "too late", "sku \ud800")
+
+    graph = looped(saver, Hanging(2, 1, clock))
+    dog = Watchdog(graph, checks=[late], policy=Rollback(backoff=NOW), clock=clock, **QUICK)
+    assert (await dog.ainvoke({"i": 0}, AT))["i"] == 4
+    (fork,) = [each async for each in graph.aget_state_history(AT, filter={"statekit_op": "rollback"})]
+    assert fork.metadata["statekit_item"] == "sku \\ud800"
+
+
+async def test_a_task_that_waits_for_its_turn_or_is_done_raises_no_alarm(
+    new_store: Callable[[str], Store], told: list[Event]
+) -> None:
+    clock, calls = Clock(), list[int]()
+
+    async def work(state: State) -> State:
+        calls.append(state["i"])
+        hangs = calls == [1, 2, 3, 4, 5]  # once, when the others are done
+        for _ in count() if hangs else range(4):
+            clock.now_s += 10
+            await asyncio.sleep(0.02)  # for a look
+        return {"done": [f"item {state['i']}"]}
+
+    builder = StateGraph(State)
+    builder.add_node("work", work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", {"i": i}) for i in range(1, 6)], ["work"])
+    async with new_store("memory").open(hooks=[told.append]) as saver:
+        graph = builder.compile(checkpointer=saver)
+        policy = Rollback(to="retry_head", backoff=NOW)
+        dog = Watchdog(graph, checks=[NodeDeadline(default=50)], policy=policy, clock=clock, **QUICK)
+        after = await dog.ainvoke({"i": 0}, {**AT, "max_concurrency": 1})
+    assert after["done"] == [f"item {i}" for i in range(1, 6)]
+    assert calls == [1, 2, 3, 4, 5, 5]
+    assert kinds(told) == ["Found", "RolledBack"]
 
 
 async def test_a_healthy_run_of_a_thousand_steps_raises_no_alarm(new_store: Callable[[str], Store]) -> None:
