@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.context.summaries import originals
     from langgraph_statekit.context.summarize import SessionSummarizer
     from langgraph_statekit.context.tokens import TokenCounter
-    from langgraph_statekit.effect_rules import Effect, SettledEffects
-    from langgraph_statekit.effects import EffectLedger, effect
+    from langgraph_statekit.effects.ledger import EffectLedger, effect
+    from langgraph_statekit.effects.rules import Effect, SettledEffects
     from langgraph_statekit.errors import (
         BudgetExceeded,
         CannotStop,
@@ -107,11 +107,11 @@ _HOMES = {
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
-    "Effect": "effect_rules",
-    "EffectLedger": "effects",
+    "Effect": "effects.rules",
+    "EffectLedger": "effects.ledger",
     "EffectUnknown": "errors",
-    "SettledEffects": "effect_rules",
-    "effect": "effects",
+    "SettledEffects": "effects.rules",
+    "effect": "effects.ledger",
     "Lease": "leases",
     "OpenTelemetryHook": "opentelemetry_hook",
     "PrometheusHook": "prometheus_hook",

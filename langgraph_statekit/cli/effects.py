@@ -9,8 +9,8 @@ from typing import Any
 
 from langgraph_statekit.cli.stores import opened
 from langgraph_statekit.cli.terminal import age, emit, table
-from langgraph_statekit.effect_rules import NOT_SENT, SENT, Effect
-from langgraph_statekit.effects import EffectLedger
+from langgraph_statekit.effects.ledger import EffectLedger
+from langgraph_statekit.effects.rules import NOT_SENT, SENT, Effect
 from langgraph_statekit.errors import Misuse
 
 

@@ -20,7 +20,7 @@ from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.sessions import sessions
 from langgraph_statekit.cli.terminal import without_login
 from langgraph_statekit.cli.tiers import archive, deleted, restore, verify
-from langgraph_statekit.effect_rules import STATES
+from langgraph_statekit.effects.rules import STATES
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.readable import printable
 from langgraph_statekit.sessions.records import STATUSES

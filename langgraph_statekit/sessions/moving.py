@@ -253,7 +253,7 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
         for session_id in found:
             count = await _effects(core, session_id)
             if count and _EFFECT not in core.saver._sync.forgetting:
-                load_extra("effects", "EffectLedger")(
+                load_extra("effects.ledger", "EffectLedger")(
                     core.saver
                 )  # it then forgets the content of those of deleted threads
             effects += count

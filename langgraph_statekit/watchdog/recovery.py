@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
-from langgraph_statekit.effect_rules import SettledEffects
-from langgraph_statekit.effects import EffectLedger
+from langgraph_statekit.effects.ledger import EffectLedger
+from langgraph_statekit.effects.rules import SettledEffects
 from langgraph_statekit.errors import GaveUp
 from langgraph_statekit.events import GivenUp
 from langgraph_statekit.watchdog.attempts import bury, count_attempt

@@ -18,7 +18,7 @@ from langgraph.runtime import RunControl
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.sides import Side
-from langgraph_statekit.effects import EffectLedger
+from langgraph_statekit.effects.ledger import EffectLedger
 from langgraph_statekit.errors import CannotStop, Conflict, Fenced, GaveUp, StatekitError, Unavailable
 from langgraph_statekit.events import Found
 from langgraph_statekit.leases import Lease

@@ -16,7 +16,7 @@ from langgraph.runtime import RunControl
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.run import run_sync
-from langgraph_statekit.effects import EffectLedger
+from langgraph_statekit.effects.ledger import EffectLedger
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import FailureRate
 from langgraph_statekit.watchdog.checks import Budget, ItemDeadline, SaveFailureRate

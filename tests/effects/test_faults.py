@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from langgraph_statekit import EffectLedger, EffectUnknown
 from langgraph_statekit.checkpoint.cells import Cell, cell_ref
-from langgraph_statekit.effect_rules import (
+from langgraph_statekit.effects.rules import (
     CLAIM,
     COMPENSATED,
     DONE,

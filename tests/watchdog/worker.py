@@ -28,7 +28,7 @@ from langgraph.types import Send
 
 from langgraph_statekit import StatekitError, StatekitSaver
 from langgraph_statekit.checkpoint.opening import open_saver
-from langgraph_statekit.effects import EffectLedger
+from langgraph_statekit.effects.ledger import EffectLedger
 
 ITEMS = 12
 WIDE = 200

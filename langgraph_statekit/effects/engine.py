@@ -11,8 +11,8 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_statekit.checkpoint.cells import Cell, CellQuery, Cells
 from langgraph_statekit.checkpoint.records import from_text, to_text
-from langgraph_statekit.effect_attempts import Attempts, Side, Wish, place_of
-from langgraph_statekit.effect_rules import (
+from langgraph_statekit.effects.attempts import Attempts, Side, Wish, place_of
+from langgraph_statekit.effects.rules import (
     COMPENSATED,
     FAILED,
     KIND,

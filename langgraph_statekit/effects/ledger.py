@@ -16,9 +16,9 @@ from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.sampled import Sampled
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.effect_attempts import THREAD, Settings, Side, Wish, name_of
-from langgraph_statekit.effect_engine import EffectEngine
-from langgraph_statekit.effect_rules import KIND, NOT_SENT, SENT, STATES, Effect, SettledEffects
+from langgraph_statekit.effects.attempts import THREAD, Settings, Side, Wish, name_of
+from langgraph_statekit.effects.engine import EffectEngine
+from langgraph_statekit.effects.rules import KIND, NOT_SENT, SENT, STATES, Effect, SettledEffects
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.rehearsal import EFFECT_MARK
 

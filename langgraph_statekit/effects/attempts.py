@@ -27,7 +27,7 @@ from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.results import SerializableResult
 from langgraph_statekit.checkpoint.run import aside
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.effect_rules import (
+from langgraph_statekit.effects.rules import (
     CLAIM,
     COMPENSATED,
     CONFLICT,
