@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,6 +76,48 @@ async def test_use_keeps_a_session_alive(quick: Any) -> None:
     await sessions.aget(made.session_id)
     await sessions.aconfig(made.session_id)
     assert (await sessions.aget(made.session_id)).expires_at == before
+
+
+@pytest.mark.parametrize("policy", ["keep", "delete", "summary"])
+async def test_a_session_that_was_used_at_the_last_moment_stays_whole(
+    real: StatekitSaver, monkeypatch: Any, policy: str
+) -> None:
+    on_expiry: Any = (lambda session, values: {}) if policy == "summary" else policy
+    here, there = (
+        SessionManager(real, agent="support", version=1, idle_s=SHORT_S, warn_s=0, on_expiry=on_expiry)
+        for _ in range(2)
+    )
+    made = await here.acreate("ann")
+    async with here.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    write, read = here._async.cells.change_cell, there._async.read
+    late, over = asyncio.Event(), asyncio.Event()
+
+    async def written_late(change: Any) -> Any:
+        late.set()
+        await over.wait()
+        return await write(change)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here._async.cells, "change_cell", written_late)
+        touch = asyncio.create_task(here.atouch(made.session_id))
+        await late.wait()
+        patch.undo()
+
+    async def read_before(session_id: str) -> Any:
+        monkeypatch.undo()
+        found = await read(session_id)
+        over.set()
+        await touch
+        return found
+
+    await expired(there, made.session_id)
+    monkeypatch.setattr(there._async, "read", read_before)
+    assert await there.aclean() == (0, 0, 0, 0)
+    assert (await touch).status == "idle"
+    found = await here.aget(made.session_id)
+    assert (found.rev, found.left) == (touch.result().rev, None)
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
 
 
 async def test_each_session_is_warned_of_once_before_it_expires(
@@ -204,6 +247,10 @@ async def test_a_deletion_that_was_broken_off_is_finished(quick: Any, real: Stat
         await sessions.adelete(made.session_id)
     with pytest.raises(SessionMissing):
         await sessions.aget(made.session_id)
+    with pytest.raises(SessionMissing):
+        await sessions.aexport_session(made.session_id, io.BytesIO())
+    assert (await sessions.aexport_user("ann", io.BytesIO())).session_ids == ()
+    assert await sessions.alist() == await sessions.alist(status="closed") == []
     assert (await sessions.aclean()).deleted == 1
     assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
     assert await sessions.alist() == []
