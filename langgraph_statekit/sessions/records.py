@@ -188,7 +188,7 @@ def session_of(session_id: str, cell: Cell, now_us: int) -> Session:
 
 
 def _time(us: int) -> datetime:
-    return datetime.fromtimestamp(min(us, 2 * _MOST_US) / 1e6, UTC)
+    return datetime.fromtimestamp(us / 1e6, UTC)
 
 
 def group(**by: str) -> str:
@@ -314,12 +314,13 @@ def imported(stored: object, session_id: str) -> Record:
     """
     try:
         record = Record(**stored)  # type: ignore[arg-type]
+        times = record.created_us, record.active_us, record.idle_us
         counts = [count for count in (record.messages, record.size_bytes) if count is not None]
         fine = (
             parse_thread_id(session_id)[:2] == (record.agent, record.version)
             and required_user(record.user) == record.user
-            and all(type(us) is int and 0 <= us < _MOST_US for us in (record.created_us, record.active_us))
-            and all(type(count) is int and 0 <= count < 1 << 63 for count in (record.idle_us, *counts))
+            and all(type(us) is int and 0 <= us < _MOST_US for us in times)
+            and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
             and (record.state in STATUSES and record.on_expiry in POLICIES)
             and (isinstance(record.expire_waiting, bool) and isinstance(record.device, str))
         )
