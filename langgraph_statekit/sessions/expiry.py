@@ -202,8 +202,8 @@ async def _leave(core: Core, session_id: str, cell: Cell, record: Record, now_us
     if record.left is None:
         if core.settings.leave is None:
             return False
-        found = await core.side.call("get_tuple", thread_config(session_id))
         try:
+            found = await core.side.call("get_tuple", thread_config(session_id))
             values = {} if found is None else found.checkpoint["channel_values"]
             made = core.settings.leave(session_of(session_id, cell, now_us), values)
             left = checked_metadata(made, "what on_expiry returned")

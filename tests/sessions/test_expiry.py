@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Misuse, SessionEnded, SessionManager, SessionMissing
+from langgraph_statekit.checkpoint.records import Ref, Row, SaveRow, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import DataError
 from langgraph_statekit.events import SessionExpired, SessionExpires
 from tests.servers import wait_until
 from tests.sessions.kit import SyncSessions, chat, eventually, says
@@ -181,6 +183,18 @@ async def test_a_summary_that_fails_loses_nothing_and_is_asked_for_again(quick: 
         assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
     assert await sessions.aclean() == (0, 1, 0, 0)
     assert (await sessions.aget(made.session_id)).left == {"fine": True}
+
+
+async def test_a_thread_that_cannot_be_read_holds_up_no_other_summary(quick: Any, real: StatekitSaver) -> None:
+    sessions = quick(on_expiry=lambda session, values: {})
+    other, broken = await sessions.acreate("bob"), await sessions.acreate("ann")
+    row = Row(Ref(to_text(broken.session_id), "", "1"), body=b"\1")
+    real.backend.save([SaveRow(row, ())])
+    with pytest.raises(DataError):
+        await real.aget_tuple({"configurable": {"thread_id": broken.session_id}})
+    await expired(sessions, broken.session_id)
+    assert await sessions.aclean() == (0, 1, 0, 1)
+    assert (await sessions.aget(other.session_id)).left == {}
 
 
 async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real: StatekitSaver) -> None:
