@@ -220,7 +220,7 @@ def required_user(user_id: object) -> str:
     """Return a user id; raise `Misuse` for what is none."""
     # JSON makes one character of two surrogates, and one user of two.
     if not isinstance(user_id, str) or not user_id or json.loads(json.dumps(user_id)) != user_id:
-        raise Misuse(f"user_id must be a text that is not empty, not {user_id!r}")
+        raise Misuse(f"user_id must be a text that is not empty and that JSON keeps as it is, not {user_id!r}")
     return user_id
 
 
