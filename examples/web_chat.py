@@ -74,7 +74,7 @@ function listen() {
   if (feed) feed.close();
   feed = new EventSource("/events");
   feed.onmessage = refresh;
-  feed.addEventListener("moved", listen);
+  feed.addEventListener("moved", () => { feed.close(); setTimeout(listen, 500); });  // another tab may begin a new one
 }
 const post = (path, body) =>
   fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
@@ -82,7 +82,10 @@ $("send").onsubmit = async (event) => {
   event.preventDefault();
   const text = $("text").value;
   $("text").value = "";
-  if (text) await post("/messages", { text });
+  if (text && !(await post("/messages", { text })).ok) {  // busy, or the conversation has ended
+    $("text").value = text;
+    await refresh();
+  }
 };
 $("new").onclick = async () => { await post("/sessions", {}); listen(); };
 refresh().then(listen);
@@ -151,9 +154,7 @@ class Web:
     async def send(self, request: Request) -> Response:
         """Take a message and answer it; those of other tabs wait for their turn."""
         user, session = await self._open(request)
-        text = (await request.json()).get("text")
-        if not isinstance(text, str) or not text.strip() or len(text) > 10_000:
-            raise HTTPException(400, "text must be a text that is not blank")
+        text = _text_of(await request.body())
         device = request.headers.get("user-agent", "")[:80]
         try:
             async with self.sessions.turn(session.session_id, user, wait_s=30, device=device) as turn:
@@ -168,7 +169,7 @@ class Web:
         """Tell each change of the session as a server-sent event."""
         user, session = await self._open(request)
         last = request.headers.get("last-event-id", "")
-        since = int(last) if last.isdecimal() else None
+        since = int(last) if last.isdecimal() and len(last) < 20 else None
         return StreamingResponse(self._events(session, user, since), media_type="text/event-stream")
 
     async def _events(self, session: Session, user: str, since: int | None) -> AsyncIterator[str]:
@@ -200,6 +201,17 @@ class Web:
         response.set_cookie("user", user, **COOKIES)
         response.set_cookie("session", session.session_id, **COOKIES)
         return response
+
+
+def _text_of(body: bytes) -> str:
+    """Return the message that a client sent."""
+    try:
+        text = json.loads(body)["text"]
+        if text.strip() and len(text.encode()) <= 40_000:  # lone surrogates cannot be encoded
+            return str(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise HTTPException(400, "text must be a text of at most 40,000 bytes that is not blank")
 
 
 def _told(session: Session) -> dict[str, Any]:
@@ -237,7 +249,8 @@ def create_app(url: str, model: Model = echo, **options: Any) -> Starlette:
 def main(url: str = "sqlite:///chat.db", port: str = "8000") -> None:
     import uvicorn
 
-    uvicorn.run(create_app(url), host="127.0.0.1", port=int(port))
+    # An open tab listens for ever.
+    uvicorn.run(create_app(url), host="127.0.0.1", port=int(port), timeout_graceful_shutdown=3)
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ class Keeper:
 
     Args:
         connect: Opens the store for the keeper alone.
-        aside: Runs a blocking call without blocking an event loop.
+        aside: Runs a blocking call without blocking an event loop, also when its caller is cancelled.
         on_lost: Told of each lease that was lost.
         tells_items: Whether the store may see what leases are at.
     """

@@ -120,7 +120,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         def lost(lease: Lease) -> None:
             self.tell(LeaseLost, operation="lease", thread_id=lease.thread_id, checkpoint_ns=None)
 
-        self._keeper = Keeper(backend.spare, aside, lost, tells_items=encryption is None)
+        self._keeper = Keeper(backend.spare, self._threads.io, lost, tells_items=encryption is None)
         self._sync.progressed = self._async.progressed = self._keeper.progressed
 
         self._schemas: Mapping[str, Schema] = {}

@@ -122,7 +122,7 @@ def read_archive(file: BinaryIO) -> Archive:
             raise Corrupt(f"line {number} of the file comes after its end")
         try:
             done = _take(found, told, data)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise Corrupt(f"line {number} of the file cannot be read: {type(error).__name__}") from error
     if not done:
         raise Corrupt("the file was cut off: its last line is missing")
@@ -149,15 +149,23 @@ def _take(found: Archive, told: Mapping[str, Any], data: bytes | None) -> bool:
         key = bytes.fromhex(told["key"])
         frames[key] = Frame(key, data)
         return False
-    ref = Ref("", told["ns"], told["id"])
+    ref = Ref("", *_texts(told, "ns", "id"))
     if kind == "checkpoint":
         keys, deltas = b64decode(told["keys"]), b64decode(told["deltas"])
-        rows.append(Row(ref, told["parent"], told["via"], 0, keys, deltas, told["run_id"], body=data))
+        about = {name: told[name] for name in ("parent", "via", "run_id") if told[name] is None or _texts(told, name)}
+        rows.append(Row(ref, seq=0, packed_keys=keys, packed_deltas=deltas, body=data, **about))
     elif kind == "write":
-        writes.setdefault(ref, []).append(Write(told["task"], told["idx"], told["channel"], told["path"], data))
+        task, channel, path = _texts(told, "task", "channel", "path")
+        writes.setdefault(ref, []).append(Write(task, int(told["idx"]), channel, path, data))
     else:
         raise ValueError
     return False
+
+
+def _texts(told: Mapping[str, Any], *names: str) -> list[str]:
+    if not all(isinstance(told[name], str) for name in names):
+        raise ValueError
+    return [told[name] for name in names]
 
 
 def _filled(thread: Thread) -> tuple[list[Row], dict[bytes, Frame], dict[Ref, list[Write]]]:
@@ -171,7 +179,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any], bytes | None]]
         number += 1
         try:
             told = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict):
             if number == 1:
@@ -183,7 +191,10 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any], bytes | None]]
         data = None
         if "bytes" in told:
             size = told["bytes"]
-            data = file.read(size) if type(size) is int and size >= 0 else b""
+            try:
+                data = file.read(size) if type(size) is int and size >= 0 else b""
+            except (MemoryError, OverflowError):  # of a size that somebody made up
+                data = b""
             ends = file.read(1)
             if len(data) != size or ends != b"\n" or sha256(data).hexdigest() != told.get("sha256"):
                 raise Corrupt(f"what line {number} of the file tells of was cut off or altered")

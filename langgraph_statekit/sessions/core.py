@@ -27,6 +27,7 @@ from langgraph_statekit.sessions.records import (
     Record,
     Session,
     checked_metadata,
+    group,
     groups_of,
     is_session_id,
     new_session_id,
@@ -130,10 +131,10 @@ class Core:
 
     async def get(self, session_id: str, user_id: str | None) -> Session:
         cell, now_us = await self.read(session_id)
-        self._require(unpack(cell), user_id)
+        self.require(unpack(cell), user_id)
         return session_of(session_id, cell, now_us)
 
-    def _require(self, record: Record, user_id: str | None) -> None:
+    def require(self, record: Record, user_id: str | None) -> None:
         """Refuse the session of another user, and of another agent or version line than the manager's."""
         if record.state == DELETING or user_id not in (None, record.user):
             raise missing()
@@ -215,7 +216,7 @@ class Core:
         changes = checked_metadata(metadata)
 
         def plan(record: Record, now_us: int) -> Record:
-            self._require(record, user_id)
+            self.require(record, user_id)
             new = checked_metadata(changes if replaces else {**record.metadata, **changes})
             over = record.status(now_us) in (CLOSED, EXPIRED)
             return replace(record, metadata=new) if over else record.used(metadata=new)
@@ -224,7 +225,7 @@ class Core:
 
     async def close(self, session_id: str, user_id: str | None) -> Session:
         def plan(record: Record, now_us: int) -> Record | None:
-            self._require(record, user_id)
+            self.require(record, user_id)
             over = record.status(now_us) in (CLOSED, EXPIRED)
             return None if over else replace(record, state=CLOSED, device="")
 
@@ -236,16 +237,14 @@ class Core:
         except SessionMissing:
             return
         if (record := unpack(cell)).state != DELETING:
-            self._require(record, user_id)
+            self.require(record, user_id)
         await self.remove(session_id)
 
     async def remove(self, session_id: str) -> None:
         """Remove a session with its thread; whoever has a turn can write no more."""
 
         def plan(record: Record, now_us: int) -> Record | None:
-            if record.state == DELETING:  # somebody died over it
-                return None
-            return replace(record, state=DELETING, device="", metadata={}, left=None)
+            return None if record.state == DELETING else record.doomed()  # or somebody died over it
 
         user = None
         try:
@@ -301,15 +300,6 @@ class Core:
         known = isinstance(messages, Sequence) and not isinstance(messages, str | bytes)
         return Facts(len(messages) if known else None, usage.size_bytes, waits(found.pending_writes or ()))
 
-    async def index(self, session_id: str) -> int:
-        """Index the messages of a session."""
-        if self.search is None:
-            raise Misuse("the manager has no search: make it with search=MessageSearch(store)")
-        session = await self.get(session_id, None)
-        found = await self.side.call("get_tuple", thread_config(session_id))
-        messages = [] if found is None else found.checkpoint["channel_values"].get(self.settings.messages_key) or []
-        return await self.search.add(session.user_id, session_id, messages, self.is_async)
-
     async def list(
         self,
         user_id: str | None,
@@ -330,12 +320,14 @@ class Core:
                 (name, min(before_all or NEWEST, (page.now_us - self.settings.idle_us, "", "")))
                 for name, _ in listings[1:]
             ]
+        gone = group(state=DELETING)
         filtered = bool(user_id is not None and (agent or status)) or status in (IDLE, WAITING, EXPIRED)
         found: list[Session] = []
         async for cell, now_us in self.merged(listings, PAGE if filtered else min(limit, PAGE)):
             session = session_of(from_text(cell.ref.thread), cell, now_us)
             if (
-                user_id in (None, session.user_id)
+                gone not in cell.groups
+                and user_id in (None, session.user_id)
                 and agent in (None, session.agent)
                 and status in (None, session.status)
                 and self.settings.version in (None, session.version)
@@ -361,9 +353,9 @@ class Core:
             following = await anext(listing, None)
             heads[at : at + 1] = [] if following is None else [(following, listing)]
 
-    async def _listed(self, group: str | None, before: Place | None, size: int) -> AsyncGenerator[tuple[Cell, int]]:
+    async def _listed(self, name: str | None, before: Place | None, size: int) -> AsyncGenerator[tuple[Cell, int]]:
         while True:
-            page = await self.cells.cells(CellQuery(kind=KIND, group=group, before=before, limit=size))
+            page = await self.cells.cells(CellQuery(kind=KIND, group=name, before=before, limit=size))
             for cell in page.cells:
                 yield cell, page.now_us
             if len(page.cells) < size:

@@ -151,6 +151,7 @@ async def _end(core: Core, session_id: str, tell: Callable[[Event], None], count
             return
         policy = record.on_expiry
         if policy == "delete":
+            await core.change(session_id, _unless_used(Record.doomed))
             await core.release(lease)
             await core.remove(session_id)
             count.deleted += 1
@@ -159,7 +160,7 @@ async def _end(core: Core, session_id: str, tell: Callable[[Event], None], count
                 count.left += 1
                 return
         else:
-            await core.change(session_id, _expired)
+            await core.change(session_id, _unless_used(_expired))
         count.expired += 1
         tell(
             SessionExpired(
@@ -171,14 +172,29 @@ async def _end(core: Core, session_id: str, tell: Callable[[Event], None], count
                 policy=policy,
             )
         )
-    except SessionMissing:
+    except (SessionMissing, _Used):
         pass
     finally:
         await core.release(lease)
 
 
-def _expired(record: Record, now_us: int) -> Record | None:
-    return None if record.state in (CLOSED, DELETING) else replace(record, state=EXPIRED, device="")
+class _Used(Exception):
+    """The session was used at the last moment."""
+
+
+def _unless_used(become: Callable[[Record], Record]) -> Callable[[Record, int], Record]:
+    """Return a plan that changes a record only if nobody used the session since it was found to have expired."""
+
+    def plan(record: Record, now_us: int) -> Record:
+        if record.dead_us is None or record.dead_us > now_us:
+            raise _Used
+        return become(record)
+
+    return plan
+
+
+def _expired(record: Record) -> Record:
+    return replace(record, state=EXPIRED, device="")
 
 
 async def _leave(core: Core, session_id: str, cell: Cell, record: Record, now_us: int) -> bool:
@@ -186,8 +202,8 @@ async def _leave(core: Core, session_id: str, cell: Cell, record: Record, now_us
     if record.left is None:
         if core.settings.leave is None:
             return False
-        found = await core.side.call("get_tuple", thread_config(session_id))
         try:
+            found = await core.side.call("get_tuple", thread_config(session_id))
             values = {} if found is None else found.checkpoint["channel_values"]
             made = core.settings.leave(session_of(session_id, cell, now_us), values)
             left = checked_metadata(made, "what on_expiry returned")
@@ -195,9 +211,9 @@ async def _leave(core: Core, session_id: str, cell: Cell, record: Record, now_us
             _LOG.exception("on_expiry failed for session %s; it is asked again", session_id)
             return False
         # Before the thread goes, so that a crash between the two loses nothing.
-        await core.change(session_id, lambda record, now_us: replace(record, left=left))
+        await core.change(session_id, _unless_used(lambda record: replace(record, left=left)))
     await core.drop_thread(session_id, record.user)
-    await core.change(session_id, _expired)
+    await core.change(session_id, _unless_used(_expired))
     return True
 
 

@@ -148,6 +148,8 @@ class Feed:
         """Wait until it is time to ask, and return for what; nothing ends the thread."""
         with self._changed:
             asked_s = time.monotonic()
+            # Whoever was told comes back at once, and must find the listener.
+            self._changed.wait_for(lambda: self._waiting or self._thread is not me, _END_S)
             while self._thread is me and self._waiting:
                 pause_s = asked_s + (_LEAST_PAUSE_S if self._soon else self._poll_s) - time.monotonic()
                 if pause_s <= 0:

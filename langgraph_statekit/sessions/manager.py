@@ -20,7 +20,7 @@ class SessionManager(Upkeep):
 
     A session is a record beside its thread, whose id is the session's. All times are by the store's clock. Every method
     has an async version with an `a` before its name. In a `with` or `async with` block a thread of its own cleans up
-    expired sessions; without one call `clean` yourself, or `statekit prune --sessions`.
+    expired sessions; without one call `clean` yourself, or `statekit prune --expired`.
 
     Args:
         saver: Where threads and sessions are stored; of a saver with `tenant=` only that tenant's sessions are seen.

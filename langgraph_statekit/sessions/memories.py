@@ -16,7 +16,7 @@ from langgraph_statekit.sessions.records import checked_metadata, required_user
 from langgraph_statekit.sessions.requests import matching, normal
 
 _PAGE: Final = 100
-_MOST_TEXT: Final = 4_000
+MOST_TEXT: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +107,11 @@ class Memories:
 
     async def kept(self, user_id: str, text: str, source: Mapping[str, Any] | None, is_async: bool) -> Memory:
         """See `remember`."""
-        user_id = required_user(user_id)
-        if not isinstance(text, str) or not text.strip() or len(text) > _MOST_TEXT:
-            raise Misuse(f"a memory must be a text of 1 to {_MOST_TEXT:,} characters that is not blank")
-        place = self._place(user_id)
+        value = checked_memory(text, source)
+        place = self._place(required_user(user_id))
         key = blake2b(normal(text).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         there = await self._call(is_async, "get", place, key)
         if there is None:
-            value = {
-                "text": text.strip(),
-                "source": checked_metadata({} if source is None else source, "the source of a memory"),
-            }
             # Not to be embedded: nobody asked for that.
             await self._call(is_async, "put", place, key, value, index=False)
             there = await self._call(is_async, "get", place, key)
@@ -161,6 +155,20 @@ class Memories:
     def _place(self, user_id: str) -> tuple[str, ...]:
         # Of one length and without a sign that a store could take for a pattern.
         return *self._namespace, blake2b(user_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def checked_memory(text: object, source: object = None) -> dict[str, Any]:
+    """Return what is stored of a memory.
+
+    Raises:
+        Misuse: It is none.
+    """
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_TEXT:
+        raise Misuse(f"a memory must be a text of 1 to {MOST_TEXT:,} characters that is not blank")
+    return {
+        "text": text.strip(),
+        "source": checked_metadata({} if source is None else source, "the source of a memory"),
+    }
 
 
 def _memory(item: Item | SearchItem) -> Memory:

@@ -13,7 +13,7 @@ from langgraph.types import interrupt
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.sessions.memories import Memories, Memory
+from langgraph_statekit.sessions.memories import MOST_TEXT, Memories, Memory
 from langgraph_statekit.sessions.requests import MemoryRequest, find_requests, normal
 
 _REFUSED: Final = "Not done: the user's last message does not ask for it. Do not say that it was done."
@@ -136,6 +136,12 @@ async def _done(
     """Do what is asked for, and return what to tell the user."""
     zh = request.chinese
     if request.action == "remember":
+        if len(request.text) > MOST_TEXT:
+            return (
+                f"太长了，我记不住（最多 {MOST_TEXT} 个字）。"
+                if zh
+                else f"Too long to remember: over {MOST_TEXT:,} characters."
+            )
         args = user_id, request.text, source
         memory = await memories.aremember(*args) if is_async else memories.remember(*args)
         return f"我记住了：「{memory.text}」" if zh else f"I will remember: “{memory.text}”"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.cells import CellQuery
@@ -15,11 +15,12 @@ from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
 from langgraph_statekit.checkpoint.labels import labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import Conflict, Corrupt
+from langgraph_statekit.errors import Conflict, Corrupt, Misuse, SessionMissing
 from langgraph_statekit.extras import load as load_extra
 from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
-from langgraph_statekit.sessions.core import Core
-from langgraph_statekit.sessions.memories import Memories
+from langgraph_statekit.sessions.core import Core, missing
+from langgraph_statekit.sessions.facts import thread_config
+from langgraph_statekit.sessions.memories import Memories, checked_memory
 from langgraph_statekit.sessions.records import (
     ACTIVE,
     CLOSED,
@@ -29,8 +30,9 @@ from langgraph_statekit.sessions.records import (
     KIND,
     Record,
     Session,
+    fields_of,
     group,
-    is_session_id,
+    imported,
     new_session_id,
     ref_of,
     required_user,
@@ -78,11 +80,21 @@ class Erased:
     left: Sequence[str]
 
 
+async def export_one(core: Core, target: Target, session_id: str, user: str | None) -> Exported:
+    """Write one session of the manager's."""
+    await core.get(session_id, user)
+    return await export(core, None, target, [session_id], None)
+
+
+async def export_user(core: Core, memories: Memories | None, target: Target, user: str) -> Exported:
+    """Write all sessions of a user, and what is remembered."""
+    return await export(core, memories, target, await sessions_of(core, user), user)
+
+
 async def export(
-    core: Core, memories: Memories | None, target: Target, ids: Sequence[str] | None, user: str | None
+    core: Core, memories: Memories | None, target: Target, ids: Sequence[str], user: str | None
 ) -> Exported:
     """Write sessions, and what is remembered for a user, to a file that is there whole or not at all."""
-    ids = await sessions_of(core, required_user(user)) if ids is None else ids
     if not isinstance(target, str | os.PathLike):
         return await _export(core, memories, target, ids, user)
     path = Path(target)
@@ -107,16 +119,23 @@ async def _export(
 ) -> Exported:
     writer = await core.io(Writer, file)
     checkpoints = kept = 0
+    written: list[str] = []
     for session_id in ids:
-        thread = await _thread(core, session_id)
+        try:
+            thread = await _thread(core, session_id)
+        except SessionMissing:  # it was deleted meanwhile
+            if user is None:
+                raise
+            continue
         await core.io(writer.thread, thread)
         checkpoints += len(thread.rows)
+        written.append(session_id)
     if memories is not None and user is not None:
         for memory in await memories.listed(user, core.is_async):
             await core.io(writer.memory, user, memory.text, memory.source)
             kept += 1
     await core.io(writer.end)
-    return Exported(tuple(ids), checkpoints, kept, writer.size_bytes)
+    return Exported(tuple(written), checkpoints, kept, writer.size_bytes)
 
 
 def _desk(saver: StatekitSaver) -> StatekitSaver:
@@ -146,6 +165,9 @@ async def _copy(source: StatekitSaver, target: StatekitSaver, thread_id: str, is
 async def _thread(core: Core, session_id: str) -> Thread:
     """Return all there is of a session; its thread was compared after it was read."""
     cell, _ = await core.read(session_id)
+    record = unpack(cell)
+    if record.state == DELETING:
+        raise missing()
     desk, name, bare = _desk(core.saver), to_text(session_id), _bare(core.saver)
     try:
         await _copy(bare, desk, session_id, core.is_async)
@@ -161,7 +183,7 @@ async def _thread(core: Core, session_id: str) -> Thread:
     frames, writes = desk.backend.fill(name, {key for row in found for key in row.keys}, [row.ref for row in found])
     return Thread(
         session_id=session_id,
-        record=asdict(unpack(cell)),
+        record=fields_of(record),
         rows=[row._replace(ref=row.ref._replace(thread="")) for row in reversed(found)],
         frames=frames,
         writes={ref._replace(thread=""): own for ref, own in writes.items()},
@@ -170,25 +192,34 @@ async def _thread(core: Core, session_id: str) -> Thread:
 
 
 async def load(core: Core, memories: Memories | None, source: Target, as_new: bool) -> Sequence[Session]:
-    """Store all sessions of a file, and its memories; nothing, if one of the sessions is there already."""
+    """Store all sessions of a file, and its memories; nothing, if one is there already or cannot be read."""
     archive = await core.io(_read, source)
-    for thread in archive.threads:
-        if not is_session_id(thread.session_id):
-            raise Corrupt(f"the file has a session without the id of one: {thread.session_id!r}")
-    if not as_new:
-        there = await core.cells.cells(
-            CellQuery(kind=KIND, refs=[ref_of(thread.session_id) for thread in archive.threads])
+    found = [await core.io(_found, core.saver, thread, as_new) for thread in archive.threads]
+    try:
+        for user, text, said in archive.memories:
+            required_user(user)
+            checked_memory(text, said)
+    except Misuse as error:
+        raise Corrupt(f"a memory in the file cannot be one: {error}") from error
+    ids = [each.session_id for each in found]
+    if len(ids) != len(set(ids)):
+        raise Corrupt("the file has a session twice")
+    there = (await core.cells.cells(CellQuery(kind=KIND, refs=[ref_of(id) for id in ids]))).cells
+    if there:
+        raise Conflict(
+            f"session {from_text(there[0].ref.thread)!r} is there already, and nothing was changed: delete it"
+            " first, or pass as_new=True to make another one of it"
         )
-        if there.cells:
-            raise Conflict(
-                f"session {from_text(there.cells[0].ref.thread)!r} is there already, and nothing was changed: delete it"
-                " first, or pass as_new=True to make another one of it"
-            )
-    made = [await _store(core, thread, as_new) for thread in archive.threads]
+    for each in found:
+        await _store(core, each)
+    # After all threads, so that who imports again after a crash finds none of the sessions.
+    made = [await core.add(each.session_id, each.record) for each in found]
     if memories is not None:
         for user, text, said in archive.memories:
             await memories.kept(user, text, said, core.is_async)
-    return made
+    if None in made:
+        raise Conflict(f"session {ids[made.index(None)]!r} was made meanwhile")
+    return [session for session in made if session is not None]
 
 
 def _read(source: Target) -> Archive:
@@ -198,28 +229,47 @@ def _read(source: Target) -> Archive:
         return read_archive(file)
 
 
-async def _store(core: Core, thread: Thread, as_new: bool) -> Session:
-    try:
-        record = Record(**thread.record)
-    except TypeError as error:
-        raise Corrupt("the record of a session in the file cannot be read") from error
+class _Found(NamedTuple):
+    """A session of a file as it is to be stored, its thread laid out."""
+
+    session_id: str
+    record: Record
+    labels: Mapping[str, tuple[str, str]]
+    desk: StatekitSaver
+
+
+def _found(saver: StatekitSaver, thread: Thread, as_new: bool) -> _Found:
+    """Return a session of a file, all of which was read once."""
+    record = imported(thread.record, thread.session_id)
     session_id = new_session_id(record.agent, record.version, None) if as_new else thread.session_id
-    desk, bare = _desk(core.saver), _bare(core.saver)
+    desk = _desk(saver)
     try:
         _lay_out(desk, thread, to_text(session_id))
-        await _copy(desk, bare, session_id, core.is_async)
+        for _ in desk.list({"configurable": {"thread_id": session_id}}):
+            pass
+    except Misuse as error:
+        raise Corrupt(f"the thread of session {thread.session_id!r} in the file cannot be read: {error}") from error
+    finally:
+        _put_away(desk)
+    if not set(thread.labels.values()) <= {(row.ref.ns, row.ref.id) for row in thread.rows}:
+        raise Corrupt(f"a label of session {thread.session_id!r} in the file names a checkpoint that it does not have")
+    if record.state not in (CLOSED, EXPIRED):
+        record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
+    return _Found(session_id, record, thread.labels, desk)
+
+
+async def _store(core: Core, found: _Found) -> None:
+    """Store a thread and its labels."""
+    bare = _bare(core.saver)
+    try:
+        await _copy(found.desk, bare, found.session_id, core.is_async)
     finally:
         await core.io(_put_away, bare)
-        await core.io(_put_away, desk)
-    for label, (ns, id) in thread.labels.items():
-        at = {"configurable": {"thread_id": session_id, "checkpoint_ns": from_text(ns), "checkpoint_id": from_text(id)}}
-        await core.side.call("label", at, from_text(label))
-    if record.state not in (CLOSED, EXPIRED, DELETING):
-        record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
-    done = await core.add(session_id, replace(record, state=CLOSED if record.state == DELETING else record.state))
-    if done is None:
-        raise Conflict(f"session {session_id!r} was made meanwhile")
-    return done
+        await core.io(_put_away, found.desk)
+    for label, (ns, id) in found.labels.items():
+        at = {**thread_config(found.session_id)["configurable"], "checkpoint_ns": from_text(ns)}
+        at["checkpoint_id"] = from_text(id)
+        await core.side.call("label", {"configurable": at}, from_text(label))
 
 
 def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
@@ -239,10 +289,18 @@ def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
 
 
 async def sessions_of(core: Core, user_id: str) -> list[str]:
-    """Return the ids of all sessions of a user, of all agents."""
-    listed = core.merged([(group(user=required_user(user_id)), None)])
-    async with aclosing(listed):
-        return [from_text(cell.ref.thread) async for cell, _ in listed]
+    """Return the ids of all sessions of a user, of all agents, also of those that are used meanwhile."""
+    found: dict[str, None] = {}
+    newest, known = 0, -1
+    while known < len(found):  # one that is used while it is listed moves to the front
+        known, upto, newest = len(found), newest, 0
+        async with aclosing(core.merged([(group(user=required_user(user_id)), None)])) as listed:
+            async for cell, _ in listed:
+                newest = max(newest, cell.rev)
+                if cell.rev <= upto:
+                    break
+                found[from_text(cell.ref.thread)] = None
+    return list(found)
 
 
 async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
@@ -253,9 +311,7 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
         for session_id in found:
             count = await _effects(core, session_id)
             if count and _EFFECT not in core.saver._sync.forgetting:
-                load_extra("effects.ledger", "EffectLedger")(
-                    core.saver
-                )  # it then forgets the content of those of deleted threads
+                load_extra("effects.ledger", "EffectLedger")(core.saver)  # it then forgets those of deleted threads
             effects += count
             await core.remove(session_id)
             gone[session_id] = None

@@ -7,9 +7,10 @@ A session is one cell of its thread. Its times are the store's: in what is writt
 from __future__ import annotations
 
 import json
+import reprlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, Literal
@@ -26,11 +27,16 @@ CLOSED: Final = "closed"
 EXPIRED: Final = "expired"
 DELETING: Final = "deleting"
 STATUSES: Final = (ACTIVE, IDLE, WAITING, CLOSED, EXPIRED)
+POLICIES: Final = ("keep", "delete", "summary")
 KIND: Final = "session"
 _FORMAT: Final = 1
 _KEY: Final = "record"
 _MOST_ID: Final = 1024
 _MOST_METADATA_BYTES: Final = 64 << 10
+_MOST_LEVELS: Final = 100
+_MOST_US: Final = 10**17
+"""In the year 5138: the sum of two such times is still a date."""
+_MOST_DIGITS: Final = 20
 _LEAST_DIGITS: Final = 7
 """Distinct hex digits of a random UUID; fewer come once in a billion, and in ids that somebody made up."""
 
@@ -121,6 +127,10 @@ class Record:
         """Return the record as used now."""
         return replace(self, active_us=0, **fields)
 
+    def doomed(self) -> Record:
+        """Return the record as that of a session that is being deleted."""
+        return replace(self, state=DELETING, device="", metadata={}, left=None)
+
 
 def ref_of(session_id: str) -> CellRef:
     """Return the address of a session's cell."""
@@ -129,7 +139,12 @@ def ref_of(session_id: str) -> CellRef:
 
 def pack(record: Record) -> bytes:
     """Return a record as bytes."""
-    return json.dumps({"format": _FORMAT, **asdict(record)}, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps({"format": _FORMAT, **fields_of(record)}, allow_nan=False, separators=(",", ":")).encode()
+
+
+def fields_of(record: Record) -> dict[str, Any]:
+    """Return the fields of a record."""
+    return {name.name: getattr(record, name.name) for name in fields(record)}
 
 
 def unpack(cell: Cell) -> Record:
@@ -140,9 +155,9 @@ def unpack(cell: Cell) -> Record:
         Corrupt: It is none.
     """
     try:
-        fields = json.loads(cell.value)
-        newer = fields.pop("format") > _FORMAT
-        record = None if newer else Record(**fields)
+        stored = json.loads(cell.value)
+        newer = stored.pop("format") > _FORMAT
+        record = None if newer else Record(**stored)
     except Exception as error:
         raise Corrupt(f"what is stored of the session {cell.ref.thread!r} cannot be read") from error
     if record is None:
@@ -196,15 +211,16 @@ def sources(user_id: str | None, agent: str | None, status: str | None) -> list[
     if user_id is not None:
         return [group(user=required_user(user_id))]
     if status is not None:
-        states = {CLOSED: (CLOSED, DELETING), EXPIRED: (EXPIRED, IDLE, WAITING)}.get(status, (status,))
+        states = (EXPIRED, IDLE, WAITING) if status == EXPIRED else (status,)
         return [group(state=state) if agent is None else group(agent=agent, state=state) for state in states]
     return [None if agent is None else group(agent=agent)]
 
 
 def required_user(user_id: object) -> str:
     """Return a user id; raise `Misuse` for what is none."""
-    if not isinstance(user_id, str) or not user_id:
-        raise Misuse(f"user_id must be a text that is not empty, not {user_id!r}")
+    # JSON makes one character of two surrogates, and one user of two.
+    if not isinstance(user_id, str) or not user_id or json.loads(json.dumps(user_id)) != user_id:
+        raise Misuse(f"user_id must be a text that is not empty and that JSON keeps as it is, not {user_id!r}")
     return user_id
 
 
@@ -234,7 +250,8 @@ def version_of(version: int | str) -> int:
     Raises:
         Misuse: It is none.
     """
-    if isinstance(version, str) and version.isascii() and version.isdecimal() and str(int(version)) == version:
+    short = isinstance(version, str) and len(version) < _MOST_DIGITS and version.isascii() and version.isdecimal()
+    if short and str(int(version)) == version:
         return int(version)
     if type(version) is int and version >= 0:
         return version
@@ -271,11 +288,46 @@ def checked_metadata(metadata: object, what: str = "the metadata of a session") 
     try:
         text = json.dumps(dict(metadata), allow_nan=False)  # type: ignore[call-overload]
         back = json.loads(text)
-        same = isinstance(metadata, Mapping) and back == dict(metadata)
+        same = isinstance(metadata, Mapping) and back == dict(metadata) and _levels(back) <= _MOST_LEVELS
     except (TypeError, ValueError, RecursionError):
         same = False
     if not same:
-        raise Misuse(f"{what} must be a mapping of names to JSON values, not {metadata!r}")
+        raise Misuse(
+            f"{what} must be a mapping of names to JSON values, at most {_MOST_LEVELS} in each other, not"
+            f" {reprlib.repr(metadata)}"
+        )
     if len(text) > _MOST_METADATA_BYTES:
         raise Misuse(f"{what} takes {len(text):,} bytes: keep at most {_MOST_METADATA_BYTES:,}, and the rest elsewhere")
     return dict(back)
+
+
+def _levels(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_levels, inner), default=0)
+
+
+def imported(stored: object, session_id: str) -> Record:
+    """Return the record of a file, in which anything may stand.
+
+    Raises:
+        Corrupt: No session of this id has such a record.
+    """
+    try:
+        record = Record(**stored)  # type: ignore[arg-type]
+        times = record.created_us, record.active_us, record.idle_us
+        counts = [count for count in (record.messages, record.size_bytes) if count is not None]
+        fine = (
+            parse_thread_id(session_id)[:2] == (record.agent, record.version)
+            and required_user(record.user) == record.user
+            and all(type(us) is int and 0 <= us < _MOST_US for us in times)
+            and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
+            and (record.state in STATUSES and record.on_expiry in POLICIES)
+            and (isinstance(record.expire_waiting, bool) and isinstance(record.device, str))
+        )
+        checked_metadata(record.metadata)
+        checked_metadata({} if record.left is None else record.left)
+    except (TypeError, Misuse):
+        fine = False
+    if not fine or not is_session_id(session_id):
+        raise Corrupt(f"the record of session {session_id!r} in the file cannot be one")
+    return record

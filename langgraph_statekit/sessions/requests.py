@@ -1,8 +1,9 @@
 """Explicit requests to remember or to forget, in English and Chinese. Pure.
 
 Only a sentence that asks for it itself counts: `Remember that I am vegetarian`, `请记住我对花生过敏`; not `I remember
-...`, a question whether something is remembered, a quotation, or a reminder to do something. What is not certain is no
-request. What may repeat never gives back what it took (`*+`), so that no message takes long.
+...`, a question whether something is remembered, a quotation, somebody else's text behind a colon, or a reminder to do
+something. What is not certain is no request. What may repeat never gives back what it took (`*+`), so that no message
+takes long.
 """
 
 from __future__ import annotations
@@ -28,8 +29,20 @@ class MemoryRequest(NamedTuple):
     chinese: bool = False
 
 
-_QUOTED: Final = re.compile(r"```.*?(?:```|\Z)|^\s*>.*$", re.DOTALL | re.MULTILINE)
-_SENTENCE: Final = re.compile(r"[^.!?;\n。！？；]+(?:[.](?=\S)[^.!?;\n。！？；]*)*[.!?;。！？；]*")
+_QUOTED: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|^\s*>.*$", re.DOTALL | re.MULTILINE)
+_QUOTE: Final = (
+    r"""\"[^"]*+"|“[^“”]*+”|「[^「」]*+」|『[^『』]*+』|«[^«»]*+»|`[^`]*+`|‘(?:[^‘’]|’(?=\w))*+’"""
+    r"""|(?<!\w)'(?:[^'\n]|(?<=\w)'(?=\w))*+'"""
+)
+# No sentence begins inside a quotation.
+_SENTENCE: Final = re.compile(
+    rf"(?:{_QUOTE}|[^.!?;\n。！？；])(?:{_QUOTE}|[^.!?;\n。！？；]|[.](?=\S))*+[.!?;。！？；]*"
+)
+_MATERIAL: Final = re.compile(  # what follows is somebody else's text
+    r"[:：]\Z|(?:\b(?:translate|summari[sz]e|rewrite|rephrase|proofread|correct|edit|explain|analy[sz]e|review|reply to"
+    r"|said|says|wrote|writes|reads)\b|翻译|总结|概括|改写|润色|校对|解释|分析|回复|说|写)[^:：]{0,200}[:：]",
+    re.IGNORECASE,
+)
 _ASKS: Final = (
     r"(?:(?:can|could|would|will) you|i(?:'d| would) like you to|i(?: want| need) you to|you (?:should|must|can))"
 )
@@ -120,7 +133,7 @@ _ENDS: Final = " \t\r\n,;:.!?。！？；，：、\"'“”"
 
 
 def find_requests(text: str) -> list[MemoryRequest]:
-    """Return what a message asks to remember, forget or list, in its order; code and quoted lines do not count."""
+    """Return what a message asks to remember, forget or list, in its order; code and quoted text do not count."""
     text = _QUOTED.sub("\n", text)
     found: list[MemoryRequest] = []
     sentences = list(_SENTENCE.finditer(text))
@@ -134,6 +147,8 @@ def find_requests(text: str) -> list[MemoryRequest]:
             sentence += sentences[at][0]
             at += 1
         request = _request(sentence)
+        if request is None and _MATERIAL.search(sentence):
+            break
         if request is not None and request not in found:
             found.append(request)
     return found

@@ -130,7 +130,8 @@ class Turn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end(self._async)
+        # In a thread, which goes on when the caller is cancelled once more.
+        await self._async.io(self.__exit__, kind, error, trace)
 
     async def _begin(self, core: Core) -> Self:
         if self._lease is not None or self._ticket is not None:

@@ -10,13 +10,14 @@ from typing import Final, Self
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.run import aside, run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import Misuse
+from langgraph_statekit.errors import Misuse, SessionMissing
 from langgraph_statekit.events import Hook, Hooks
 from langgraph_statekit.sessions.core import Core
 from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
+from langgraph_statekit.sessions.facts import thread_config
 from langgraph_statekit.sessions.feed import Feed, bell_of, changes
 from langgraph_statekit.sessions.memories import Memories
-from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export, load
+from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export_one, export_user, load
 from langgraph_statekit.sessions.records import Session, session_of, version_of
 from langgraph_statekit.sessions.search import FoundMessage, MessageSearch
 from langgraph_statekit.sessions.settings import Leave, Settings
@@ -147,7 +148,7 @@ class Upkeep:
         """Async version of `clean`."""
         return await clean(self._async, self._tell, warns=self._warns)
 
-    def export_session(self, session_id: str, target: Target) -> Exported:
+    def export_session(self, session_id: str, target: Target, user_id: str | None = None) -> Exported:
         """Write a session with its whole thread to a file, which is there whole or not at all.
 
         The file tells what it is, has a checksum, holds everything in plain, and can be imported to any store. It is
@@ -156,31 +157,33 @@ class Upkeep:
         Args:
             session_id: The session.
             target: A path, or a file that is open for writing bytes.
+            user_id: Whose it must be; None: whoever's.
 
         Raises:
-            SessionMissing: There is no such session.
+            SessionMissing: There is no such session of this user, agent and version line.
             Conflict: Somebody went on with it meanwhile; call again, or in a `turn`.
             DataError: Something of it cannot be read, or retention removed what its latest checkpoints build on.
             Unavailable: The store did not answer; call again.
         """
-        return run_sync(export(self._sync, None, target, [session_id], None))
+        return run_sync(export_one(self._sync, target, session_id, user_id))
 
-    async def aexport_session(self, session_id: str, target: Target) -> Exported:
+    async def aexport_session(self, session_id: str, target: Target, user_id: str | None = None) -> Exported:
         """Async version of `export_session`."""
-        return await export(self._async, None, target, [session_id], None)
+        return await export_one(self._async, target, session_id, user_id)
 
     def export_user(self, user_id: str, target: Target) -> Exported:
         """Write all sessions and memories of a user, of all agents, to one file; otherwise as `export_session`."""
-        return run_sync(export(self._sync, self.memories, target, None, user_id))
+        return run_sync(export_user(self._sync, self.memories, target, user_id))
 
     async def aexport_user(self, user_id: str, target: Target) -> Exported:
         """Async version of `export_user`."""
-        return await export(self._async, self.memories, target, None, user_id)
+        return await export_user(self._async, self.memories, target, user_id)
 
     def import_sessions(self, source: Target, *, as_new: bool = False) -> Sequence[Session]:
         """Store the sessions and memories of a file, and return the sessions; import counts as use.
 
-        Each thread is compared with the file before its session can be opened. After a crash, import again.
+        Each thread is compared with the file before its session can be opened. After a crash or `Unavailable` import
+        again. The whole file is in memory meanwhile.
 
         Args:
             source: A path, or a file that is open for reading bytes.
@@ -188,7 +191,7 @@ class Upkeep:
 
         Raises:
             Misuse: It is no file of `export_session` or `export_user`.
-            Corrupt: It was cut off or altered; nothing was stored.
+            Corrupt: It was cut off or altered, or holds what no session can be; nothing was stored.
             Conflict: One of its sessions is there already; nothing was stored.
             SchemaTooNew: A later release wrote it.
             Unavailable: The store did not answer; call again.
@@ -208,11 +211,11 @@ class Upkeep:
             SessionMissing: There is no such session.
             Misuse: The manager has no `search`.
         """
-        return run_sync(self._sync.index(session_id))
+        return run_sync(self._indexed(self._sync, session_id))
 
     async def aindex_messages(self, session_id: str) -> int:
         """Async version of `index_messages`."""
-        return await self._async.index(session_id)
+        return await self._indexed(self._async, session_id)
 
     def search_messages(self, query: str, user_id: str | None = None, *, limit: int = 10) -> Sequence[FoundMessage]:
         """Return the indexed messages that are nearest to a text, the nearest first.
@@ -233,11 +236,21 @@ class Upkeep:
         """Async version of `search_messages`."""
         return await self._found(self._async, query, user_id, limit)
 
+    async def _indexed(self, core: Core, session_id: str) -> int:
+        search, session = _required(core.search), await core.get(session_id, None)
+        found = await core.side.call("get_tuple", thread_config(session_id))
+        messages = [] if found is None else found.checkpoint["channel_values"].get(core.settings.messages_key) or []
+        added = await search.add(session.user_id, session_id, messages, core.is_async)
+        try:
+            await core.get(session_id, None)
+        except SessionMissing:  # it was deleted meanwhile
+            await search.drop(session.user_id, session_id, core.is_async)
+            raise
+        return added
+
     async def _found(self, core: Core, query: str, user_id: str | None, limit: int) -> Sequence[FoundMessage]:
         require_numbers(int, 1, limit=limit)
-        if core.search is None:
-            raise Misuse("the manager has no search: make it with search=MessageSearch(store)")
-        return await core.search.find(query, user_id, limit, core.is_async)
+        return await _required(core.search).find(query, user_id, limit, core.is_async)
 
     def erase_user(self, user_id: str) -> Erased:
         """Remove all sessions and memories of a user, of all agents, and return what was removed and what is left.
@@ -276,3 +289,9 @@ class Upkeep:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await aside(self.stop)
+
+
+def _required(search: MessageSearch | None) -> MessageSearch:
+    if search is None:
+        raise Misuse("the manager has no search: make it with search=MessageSearch(store)")
+    return search

@@ -126,6 +126,10 @@ def test_a_client_without_cookies_names_the_session_in_a_header(site: str) -> No
             assert other.get("/session", headers=wrong).status_code == 404
             assert other.post("/messages", headers=wrong, json={"text": "x"}).status_code == 404
             assert other.get("/events", headers=wrong).status_code == 404
-        assert browser.post("/messages", json={"text": " "}).status_code == 400
+        for body in (b'{"text": " "}', b"", b"[]", b'{"text": 1}', b'{"text": "\\ud800"}', b"[" * 9_000):
+            assert browser.post("/messages", content=body).status_code == 400
+        far = {**named, "Last-Event-ID": "9" * 5_000}
+        with other.stream("GET", "/events", headers=far) as events:
+            assert next(events.iter_lines()).startswith("id:")
         browser.post("/sessions", json={}).raise_for_status()
         assert other.post("/messages", headers=named, json={"text": "late"}).status_code == 410

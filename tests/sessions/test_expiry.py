@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Misuse, SessionEnded, SessionManager, SessionMissing
+from langgraph_statekit.checkpoint.records import Ref, Row, SaveRow, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.errors import DataError
 from langgraph_statekit.events import SessionExpired, SessionExpires
 from tests.servers import wait_until
 from tests.sessions.kit import SyncSessions, chat, eventually, says
@@ -77,6 +80,48 @@ async def test_use_keeps_a_session_alive(quick: Any) -> None:
     assert (await sessions.aget(made.session_id)).expires_at == before
 
 
+@pytest.mark.parametrize("policy", ["keep", "delete", "summary"])
+async def test_a_session_that_was_used_at_the_last_moment_stays_whole(
+    real: StatekitSaver, monkeypatch: Any, policy: str
+) -> None:
+    on_expiry: Any = (lambda session, values: {}) if policy == "summary" else policy
+    here, there = (
+        SessionManager(real, agent="support", version=1, idle_s=SHORT_S, warn_s=0, on_expiry=on_expiry)
+        for _ in range(2)
+    )
+    made = await here.acreate("ann")
+    async with here.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    write, read = here._async.cells.change_cell, there._async.read
+    late, over = asyncio.Event(), asyncio.Event()
+
+    async def written_late(change: Any) -> Any:
+        late.set()
+        await over.wait()
+        return await write(change)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here._async.cells, "change_cell", written_late)
+        touch = asyncio.create_task(here.atouch(made.session_id))
+        await late.wait()
+        patch.undo()
+
+    async def read_before(session_id: str) -> Any:
+        monkeypatch.undo()
+        found = await read(session_id)
+        over.set()
+        await touch
+        return found
+
+    await expired(there, made.session_id)
+    monkeypatch.setattr(there._async, "read", read_before)
+    assert await there.aclean() == (0, 0, 0, 0)
+    assert (await touch).status == "idle"
+    found = await here.aget(made.session_id)
+    assert (found.rev, found.left) == (touch.result().rev, None)
+    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
+
+
 async def test_each_session_is_warned_of_once_before_it_expires(
     quick: Any, real: StatekitSaver, shown: Callable[[SessionManager], Any]
 ) -> None:
@@ -138,6 +183,18 @@ async def test_a_summary_that_fails_loses_nothing_and_is_asked_for_again(quick: 
         assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
     assert await sessions.aclean() == (0, 1, 0, 0)
     assert (await sessions.aget(made.session_id)).left == {"fine": True}
+
+
+async def test_a_thread_that_cannot_be_read_holds_up_no_other_summary(quick: Any, real: StatekitSaver) -> None:
+    sessions = quick(on_expiry=lambda session, values: {})
+    other, broken = await sessions.acreate("bob"), await sessions.acreate("ann")
+    row = Row(Ref(to_text(broken.session_id), "", "1"), body=b"\1")
+    real.backend.save([SaveRow(row, ())])
+    with pytest.raises(DataError):
+        await real.aget_tuple({"configurable": {"thread_id": broken.session_id}})
+    await expired(sessions, broken.session_id)
+    assert await sessions.aclean() == (0, 1, 0, 1)
+    assert (await sessions.aget(other.session_id)).left == {}
 
 
 async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real: StatekitSaver) -> None:
@@ -204,6 +261,10 @@ async def test_a_deletion_that_was_broken_off_is_finished(quick: Any, real: Stat
         await sessions.adelete(made.session_id)
     with pytest.raises(SessionMissing):
         await sessions.aget(made.session_id)
+    with pytest.raises(SessionMissing):
+        await sessions.aexport_session(made.session_id, io.BytesIO())
+    assert (await sessions.aexport_user("ann", io.BytesIO())).session_ids == ()
+    assert await sessions.alist() == await sessions.alist(status="closed") == []
     assert (await sessions.aclean()).deleted == 1
     assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
     assert await sessions.alist() == []

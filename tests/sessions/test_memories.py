@@ -112,6 +112,7 @@ async def test_a_node_does_what_is_asked_for_and_confirms_it(invoke: Any) -> Non
             "I will remember: “I like tea”\nI will remember: “my name is Ann”",
         ),
         ("请记住我对花生过敏。", "我记住了：「我对花生过敏」"),
+        ("Remember that " + "x" * 5_000, "Too long to remember: over 4,000 characters."),
         ("What do you remember about me?", "You asked me to remember:\n- I like tea\n- my name is Ann\n- 我对花生过敏"),
         ("Forget that I like tea", "I have forgotten: “I like tea”"),
         ("请忘记咖啡", "没有找到相关的记忆，所以没有忘记任何内容。"),

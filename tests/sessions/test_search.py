@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
-from langgraph_statekit import MessageSearch, Misuse, SessionManager
+from langgraph_statekit import MessageSearch, Misuse, SessionManager, SessionMissing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.servers import Servers
 from tests.sessions.kit import chat, says
@@ -88,3 +88,21 @@ async def test_search_needs_a_store_with_an_index(new_store: Any) -> None:
         for use in (lambda: manager.aindex_messages(made.session_id), lambda: manager.asearch_messages("tea")):
             with pytest.raises(Misuse, match="MessageSearch"):
                 await use()
+
+
+async def test_nothing_of_a_session_is_indexed_that_is_erased_meanwhile(new_store: Any, monkeypatch: Any) -> None:
+    search = MessageSearch(InMemoryStore(index=INDEX))
+    async with new_store("memory").open() as saver:
+        manager = SessionManager(saver, agent="support", version=1, search=search)
+        made, add = await manager.acreate("ann"), search.add
+        async with manager.turn(made.session_id) as turn:
+            await chat(saver).ainvoke(says("tea"), turn.config)
+
+        async def late(*args: Any) -> int:
+            await manager.aerase_user("ann")
+            return await add(*args)
+
+        monkeypatch.setattr(search, "add", late)
+        with pytest.raises(SessionMissing):
+            await manager.aindex_messages(made.session_id)
+        assert await manager.asearch_messages("tea") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from typing import Any
 
@@ -103,6 +104,8 @@ async def test_ids_that_could_be_guessed_are_refused(manager: SessionManager) ->
         for session_id in (thread_id("support", 1, instance or "x"), instance):
             with pytest.raises(SessionMissing):
                 manager.get(session_id)
+    with pytest.raises(Misuse, match="version line"):
+        manager.create("ann", version="1" * 5_000)
     for wrong in (None, 7, b"x", "x" * 5000, "support_v1_" + str(uuid.uuid4()) + "\n"):
         with pytest.raises(SessionMissing):
             manager.get(wrong)  # type: ignore[arg-type]
@@ -167,8 +170,9 @@ async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
         assert found == made[user]
         assert (found.user_id, found.metadata) == (user, {"of": user})
     assert len(await sessions.alist(limit=1000)) == len(users)
-    with pytest.raises(Misuse, match="user_id"):
-        await sessions.acreate("")
+    for wrong in ("", "\ud83d\ude00"):  # which JSON makes the user "😀" of
+        with pytest.raises(Misuse, match="user_id"):
+            await sessions.acreate(wrong)
 
 
 async def test_agents_with_hostile_names_are_kept_apart(manager: SessionManager) -> None:
@@ -228,6 +232,7 @@ async def test_metadata_that_json_cannot_hold_is_refused(manager: SessionManager
         "a",
         {"a": "x" * 70_000},
         {"a": {2: 3}},
+        json.loads('{"a":' * 400 + "1" + "}" * 400),
     ):
         with pytest.raises(Misuse, match="metadata"):
             await manager.aupdate_metadata(made.session_id, wrong)  # type: ignore[arg-type]

@@ -161,6 +161,28 @@ async def test_a_client_that_gives_up_waiting_holds_up_nobody(manager: SessionMa
     assert not manager._queues._lines
 
 
+async def test_a_client_that_is_cancelled_at_any_moment_gives_the_session_back(manager: SessionManager) -> None:
+    made, moments = await manager.acreate("ann"), 0
+
+    async def run() -> None:
+        async with manager.turn(made.session_id):
+            pass
+
+    done = False
+    while not done:  # after one, two, three ... turns of the loop, and then once more each turn
+        task = asyncio.create_task(run())
+        for _ in range(moments):
+            await asyncio.sleep(0.0005)
+        done, moments = task.done(), moments + 1
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+        async with manager.turn(made.session_id, wait_s=20):
+            pass
+        assert (await manager.aget(made.session_id)).status == "idle"
+    assert not manager._queues._lines
+
+
 async def test_a_session_whose_process_died_is_gone_on_with(durable_store: Store) -> None:
     async with durable_store.open() as first, durable_store.open() as second:
         dead = SessionManager(first, agent="support", version=1, lease_s=60)

@@ -71,6 +71,20 @@ async def test_a_watcher_goes_on_from_what_it_has(manager: SessionManager) -> No
         await anext(manager.awatch("support_v1_nobody"))
 
 
+async def test_a_watcher_that_comes_back_finds_the_same_listener(manager: SessionManager) -> None:
+    made, threads = await manager.acreate("ann"), set[Any]()
+    seen = manager.awatch(made.session_id, since=made.rev)
+    for number in range(20):
+        news = asyncio.ensure_future(anext(seen))
+        await eventually(lambda: manager._feed._waiting.get(made.session_id))
+        threads.add(manager._feed._thread)
+        await manager.aupdate_metadata(made.session_id, {"n": number})
+        assert (await asyncio.wait_for(news, 30)).metadata == {"n": number}
+    assert len(threads) == 1
+    await seen.aclose()
+    manager.stop()
+
+
 async def test_many_watchers_cost_one_request(manager: SessionManager, real: StatekitSaver, monkeypatch: Any) -> None:
     made = [await manager.acreate("ann") for _ in range(20)]
     asked = 0
