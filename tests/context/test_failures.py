@@ -180,6 +180,35 @@ def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
         assert wrong(said, job, job.text) == ""
 
 
+SAID = {
+    "English": "I would like to book a flight to Paris with a seat by the window, and it is not for me but for my mother.",
+    "French": "Je voudrais réserver un vol pour Paris avec une place près de la fenêtre, et ce n'est pas pour moi.",
+    "German": "Ich möchte einen Flug nach Paris buchen, mit einem Platz am Fenster, und der ist nicht für mich.",
+    "Spanish": "Quiero reservar un vuelo a París con una plaza de ventana, que es para mi madre y no para los demás.",
+}
+
+
+@pytest.mark.parametrize("spoken", SAID)
+@pytest.mark.parametrize("answered", SAID)
+def test_a_summary_in_another_language_of_the_same_letters_is_none(spoken: str, answered: str) -> None:
+    text = f"[user] {SAID[spoken]}\n[assistant] OK."
+    said = {
+        "English": "The user wants to book a window seat; this was not done and they have been told which flights are left.",
+        "French": "Le client veut une place dans un avion pour Paris; les vols sont complets et il est prévenu.",
+        "German": "Der Kunde will einen Flug mit Fensterplatz; die Buchung ist nicht erledigt und wurde auf morgen verlegt.",
+        "Spanish": "El cliente quiere una plaza para París; los vuelos que pidió no están, pero es posible el lunes.",
+    }
+    problem = wrong(said[answered], Job(text=text, source=[], max_chars=300), text)
+    assert problem == ("" if spoken == answered else "wrong language")
+
+
+def test_a_conversation_in_two_languages_may_be_summarized_in_either() -> None:
+    text = f"[user] {SAID['French']}\n[assistant] {SAID['English']}"
+    for said in SAID.values():
+        expected = "" if said in (SAID["French"], SAID["English"]) else "wrong language"
+        assert wrong(said + " Yes.", Job(text=text, source=[], max_chars=300), text) == expected
+
+
 def test_hooks_hear_of_each_summary_and_each_failure() -> None:
     heard: list[Event] = []
     node = SessionSummarizer(Recorder("", "", "Fine."), POLICY, hooks=[heard.append])
