@@ -58,7 +58,7 @@ def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -
 def live_question(messages: Sequence[BaseMessage]) -> range:
     """Return where the user's last message stands, with up to three right before it that nothing has answered."""
     end = len(messages)
-    while end and not _asks(messages[end - 1]):
+    while end and (messages[end - 1].type != "human" or is_made(messages[end - 1])):
         end -= 1
     begin = end
     while begin > max(0, end - _MOST_LIVE) and _asks(messages[begin - 1]):
