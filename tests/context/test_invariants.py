@@ -212,6 +212,7 @@ def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseM
             )
         assert markers(text_of(messages[:end])) <= markers(text_of(after) + "".join(recorder.prompts))
         assert node.invoke(dict(state)) == {}
+        assert_strict(build_context(after, compact=False).messages)
 
 
 @FEW
