@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet
 
-.PHONY: demo test test-langgraph lint format bench clean
+.PHONY: demo test test-langgraph lint format browser bench clean
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py
@@ -27,6 +27,9 @@ format: $(VENV)/lint.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+browser: $(VENV)/browser.stamp
+	@$(BIN)/python -m pytest tests/browser tests/notebooks $(ARGS)
+
 bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -36,6 +39,7 @@ clean:
 
 $(VENV)/demo.stamp: WHAT = -e .
 $(VENV)/test.stamp: WHAT = -e '.[all]' --group test
+$(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser
 $(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint
 
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/made

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.backends.postgres import PostgresSaver
     from langgraph_statekit.checkpoint.backends.redis import RedisSaver
     from langgraph_statekit.checkpoint.backends.sqlite import SqliteSaver
+    from langgraph_statekit.checkpoint.backends.tiered import TieredSaver
     from langgraph_statekit.checkpoint.copying import Copied, acopy_threads, copy_threads
     from langgraph_statekit.checkpoint.opening import open_saver
     from langgraph_statekit.checkpoint.results import SerializableResult
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Fenced,
         GaveUp,
         Misuse,
+        NotMade,
         SchemaTooNew,
         SessionEnded,
         SessionMissing,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     from langgraph_statekit.sessions.records import Session
     from langgraph_statekit.sessions.search import MessageSearch
     from langgraph_statekit.thread_ids import ThreadId, parse_thread_id, thread_id
+    from langgraph_statekit.timetravel.purity import pure
+    from langgraph_statekit.timetravel.travel import TimeTravel
     from langgraph_statekit.versions import migrates, state_version
     from langgraph_statekit.watchdog.beat import heartbeat
     from langgraph_statekit.watchdog.checks import (
@@ -99,6 +103,7 @@ _HOMES = {
     "RedisSaver": "checkpoint.backends.redis",
     "PostgresSaver": "checkpoint.backends.postgres",
     "ObjectStoreSaver": "checkpoint.backends.objects",
+    "TieredSaver": "checkpoint.backends.tiered",
     "StatekitSerializer": "checkpoint.serde",
     "SerializableResult": "checkpoint.results",
     "FailureRate": "events",
@@ -129,6 +134,8 @@ _HOMES = {
     "tenant_name": "checkpoint.tenants",
     "parse_thread_id": "thread_ids",
     "thread_id": "thread_ids",
+    "TimeTravel": "timetravel.travel",
+    "pure": "timetravel.purity",
     "migrates": "versions",
     "state_version": "versions",
     "Watchdog": "watchdog.watchdog",
@@ -197,6 +204,7 @@ _HOMES = {
     "DataError": "errors",
     "Fenced": "errors",
     "Misuse": "errors",
+    "NotMade": "errors",
     "SchemaTooNew": "errors",
     "SessionEnded": "errors",
     "SessionMissing": "errors",
@@ -251,6 +259,7 @@ __all__ = [
     "Misuse",
     "NoProgress",
     "NodeDeadline",
+    "NotMade",
     "ObjectStoreSaver",
     "OpenTelemetryHook",
     "PostgresSaver",
@@ -284,6 +293,8 @@ __all__ = [
     "SummaryFailed",
     "Supervisor",
     "ThreadId",
+    "TieredSaver",
+    "TimeTravel",
     "TokenCounter",
     "ToolResultPolicy",
     "TopologyDrift",
@@ -313,6 +324,7 @@ __all__ = [
     "originals",
     "parse_thread_id",
     "pre_model_hook",
+    "pure",
     "recall_tool",
     "rollback",
     "rollback_node",

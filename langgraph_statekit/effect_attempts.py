@@ -49,6 +49,7 @@ from langgraph_statekit.errors import (
     Misuse,
     StatekitError,
 )
+from langgraph_statekit.rehearsal import is_rehearsal, not_made
 
 _LOG: Final = logging.getLogger(__name__)
 _SECRET: Final = cell_ref("effect-key", "names")
@@ -122,6 +123,7 @@ class Place(NamedTuple):
     ns: str
     checkpoint: str
     token: int | None
+    is_rehearsal: bool = False
 
 
 class Attempts:
@@ -140,6 +142,8 @@ class Attempts:
             raise Misuse(
                 f"effect {wish.key!r} has no thread: make it in a node, or pass config=; or use scope='global'"
             )
+        if at.is_rehearsal:
+            return await self._recorded(side, wish, at)
         if self._saver.require_lease and at.token is None:
             raise Misuse(f"effect {wish.key!r} has no lease, and the saver has require_lease=True: use lease.config")
         secret = await self._secret(side.cells)
@@ -159,6 +163,21 @@ class Attempts:
             raise
         marked = await self._mark(side.cells, cell, replace(record, state=SENT, result=self._dumped(result)))
         return self._result(marked, wish.key)
+
+    async def _recorded(self, side: Side, wish: Wish, at: Place) -> Any:
+        """Return what an effect gave, for a replay, which makes none and stores nothing."""
+        if not (await side.cells.cells(CellQuery(kind=_SECRET.kind, refs=[_SECRET]))).cells:
+            raise not_made(wish.key)
+        secret = await self._secret(side.cells)
+        page = await side.cells.cells(CellQuery(kind=KIND, refs=[self._ref(secret, wish.key, at.thread)]))
+        new = self._record(secret, wish, at)
+        for known in map(decode, page.cells):
+            verdict = judge(known, Asked(new.request, new.thread, new.token), page.now_us)
+            if verdict == CONFLICT:
+                raise _other_request(wish.key)
+            if verdict == DONE:
+                return self._result(known, wish.key)
+        raise not_made(wish.key)
 
     def _record(self, secret: bytes, wish: Wish, at: Place) -> Record:
         try:
@@ -199,10 +218,7 @@ class Attempts:
             if verdict == DONE:
                 return known
             if verdict == CONFLICT:
-                raise Conflict(
-                    f"effect {wish.key!r} was asked to do something else before: use another key for another effect, or"
-                    " pass request=, the part of its arguments that tells one effect from another"
-                )
+                raise _other_request(wish.key)
             if verdict == WAIT:
                 await side.cells.sleep(min(_POLL_S, left_us(known, asked, now_us) / 1e6))
             elif verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
@@ -325,6 +341,14 @@ def place_of(config: RunnableConfig | None) -> Place:
         to_text(configurable.get("checkpoint_ns") or ""),
         to_text(checkpoint),
         token_of(configurable),
+        is_rehearsal(configurable),
+    )
+
+
+def _other_request(key: str) -> Conflict:
+    return Conflict(
+        f"effect {key!r} was asked to do something else before: use another key for another effect, or pass request=, "
+        "the part of its arguments that tells one effect from another"
     )
 
 

@@ -20,6 +20,7 @@ from langgraph_statekit.effect_attempts import THREAD, Settings, Side, Wish, nam
 from langgraph_statekit.effect_engine import EffectEngine
 from langgraph_statekit.effect_rules import KIND, NOT_SENT, SENT, STATES, Effect, SettledEffects
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.rehearsal import EFFECT_MARK
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,6 +126,7 @@ class EffectLedger:
             Fenced: The thread's lease was lost; nothing was made.
             Unavailable: The store did not answer. If that was after the effect, it is unknown to the next call.
             DataError: The arguments cannot be compared; pass `request`.
+            NotMade: A replay of `TimeTravel` asked for it, and it is not recorded.
             Misuse: There is no thread, or an argument has a wrong value.
         """
         wish, config = self._wish(key, fn, args, **options)
@@ -349,7 +351,8 @@ def effect(
 
 
 def _hiding(fn: F, shape: Any) -> F:
-    """Return a function that does not show its parameter for the idempotency key."""
+    """Return a function that does not show its parameter for the idempotency key, and tells that it is an effect."""
+    setattr(fn, EFFECT_MARK, True)
     shown = [each for name, each in shape.parameters.items() if name != "idempotency_key"]
     fn.__signature__ = shape.replace(parameters=shown)  # type: ignore[attr-defined]
     fn.__annotations__ = {name: hint for name, hint in fn.__annotations__.items() if name != "idempotency_key"}

@@ -10,6 +10,7 @@ StatekitError
 ├── CannotStop                       code of a node still runs; end the process
 ├── GaveUp                           the watchdog's attempts are used up; look at it
 ├── TopologyDrift                    the thread waits for a node that the graph lacks; rename it or bring it back
+├── NotMade                          a replay asked for an effect that is not recorded; look, or make it by a live one
 ├── CheckpointMissing (LookupError)  asked for by id and not there
 ├── SessionMissing (LookupError)     no such session for this caller; start a new one
 ├── SessionEnded                     the session is closed or expired; start a new one
@@ -77,6 +78,10 @@ class GaveUp(StatekitError):
 
 class TopologyDrift(StatekitError):
     """A thread waits for a node that the graph does not have; resuming it would end it without a word."""
+
+
+class NotMade(StatekitError):
+    """A replay asked for an effect that is not recorded; it was not made."""
 
 
 class CheckpointMissing(StatekitError, LookupError):

@@ -156,6 +156,21 @@ class LeaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogTold(Event):
+    """The cold store of a `TieredSaver` did not take an upload, or all is well again.
+
+    Attributes:
+        threads: Threads that this process has changed and the cold store lacks changes of.
+        saves: Saves of these.
+        error: What the last upload failed with; None: all is well again.
+    """
+
+    threads: int
+    saves: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionExpires(Event):
     """Nobody has used a session for long, and it will expire; told at most once for each time it was used last.
 

@@ -14,6 +14,7 @@ _EXTRAS: Final = {
     "tqdm": "progress",
     "opentelemetry": "otel",
     "prometheus_client": "prometheus",
+    "anywidget": "notebook",
     "langchain": "langchain",
 }
 """Client library to extra."""

@@ -138,7 +138,7 @@ def decide(claim: Claim, held: Held | None, now_us: int) -> Held | None:
         return None
     if held is not None and claim.control is not None:
         return held._replace(control=claim.control)
-    running = held is not None and held.until_us > now_us
+    running = held is not None and not has_ended(held, now_us)
     if held is not None and (claim.token is not None or (running and held.holder == claim.holder)):
         return _renewed(claim, held, now_us)
     if (running and not claim.steal) or (claim.instead is not None and (held is None or held.token != claim.instead)):
@@ -155,11 +155,16 @@ def _renewed(claim: Claim, held: Held, now_us: int) -> Held:
     return held._replace(until_us=until_us, about=claim.about, beat_us=now_us, progress_us=progress_us)
 
 
+def has_ended(held: Held, now_us: int) -> bool:
+    """Say whether a lease is over; one that was handed over is so to a clock that is behind, too."""
+    return held.until_us <= max(now_us, held.beat_us)
+
+
 def is_listed(query: LeaseQuery, held: Held | None, now_us: int) -> bool:
     """Say whether a listing has a lease in it, but for where its pages begin."""
     if held is None or held.until_us == 0:
         return False
-    return query.ended in (None, held.until_us <= now_us)
+    return query.ended in (None, has_ended(held, now_us))
 
 
 def is_late(token: int | None, held: Held | None) -> bool:

@@ -77,6 +77,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
             )
             backend, self._rotate = encrypted, encrypted.rotate
         self.backend = backend
+        self.tenant = tenant
         if isinstance(secret_keys, str):
             raise Misuse(f"secret_keys must be a collection of names, not one string: pass {{{secret_keys!r}}}")
         if not isinstance(secret_keys, Collection) or not all(isinstance(key, str) for key in secret_keys):

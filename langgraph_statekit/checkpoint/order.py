@@ -26,6 +26,12 @@ def clock_us(id: str) -> int:
     return at if 0 < at < _MOST_US else 0
 
 
+def id_at(at_s: float) -> str:
+    """Return a checkpoint id that sorts after those from before a time in seconds since 1970, and before all others."""
+    ticks = f"{max(int(at_s * 10_000_000), 0) + _EPOCH_100NS:015x}"
+    return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-8000-000000000000"
+
+
 def step_of(id: str, seq: int) -> int:
     """Return the step of a checkpoint, which LangGraph puts into the id (modulo 16,384); of another id its place."""
     return int(id[19:23], 16) & 0x3FFF if clock_us(id) else seq

@@ -67,7 +67,7 @@ class Side:
         if isinstance(self.saver, StatekitSaver):
             await self.call("setup")
             backend = self.saver.backend
-            ids: Sequence[str] = await self._io(lambda: [from_text(id) for page in backend.threads() for id in page])
+            ids: Sequence[str] = await self.io(lambda: [from_text(id) for page in backend.threads() for id in page])
             return ids
         found: dict[str, None] = {}
         async with aclosing(listed(self, None)) as items:
@@ -81,7 +81,7 @@ class Side:
         address = tuple(at["configurable"][key] for key in ("thread_id", "checkpoint_ns", "checkpoint_id"))
         match _kind(saver), self.is_async:
             case "StatekitSaver", _:
-                found: Sequence[tuple[str, str, int]] = await self._io(lambda: _stored(saver, at))
+                found: Sequence[tuple[str, str, int]] = await self.io(lambda: _stored(saver, at))
                 return found
             case "InMemorySaver", _:
                 return [(task, path, idx) for (_, idx), (task, _, _, path) in saver.writes[address].items()]
@@ -100,7 +100,8 @@ class Side:
                     return [tuple(row.values()) async for row in cur]
         return []
 
-    async def _io(self, verb: Callable[[], Any]) -> Any:
+    async def io(self, verb: Callable[[], Any]) -> Any:
+        """Return what a blocking call to the saver of this package returns."""
         saver: Any = self.saver
         return await saver._threads.io(verb) if self.is_async else verb()
 

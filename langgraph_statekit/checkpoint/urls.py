@@ -107,6 +107,15 @@ def own_options(saver: type[StatekitSaver], url: str, options: Mapping[str, Any]
     return f"{scheme}://{place}{'?' * bool(kept)}{'&'.join(kept)}", {**read, **options}
 
 
+def query_split(saver: type[StatekitSaver], url: str, *also: str) -> tuple[str, dict[str, Any]]:
+    """Return the URL without those options in its query that a saver knows, or that are named, and these options."""
+    known = {**dict.fromkeys(also, "str"), **_known(saver)}
+    place, _, query = url.partition("?")
+    read = {key: _read(key, text, known[key]) for _, key, text in _items(query) if known.get(key) in _READERS}
+    kept = "&".join(item for item, key, _ in _items(query) if key not in read)
+    return f"{place}{'?' * bool(kept)}{kept}", read
+
+
 def scheme_of(url: str) -> str:
     """Return the scheme of a URL in lower case; empty if it has none.
 
@@ -143,7 +152,7 @@ def _known(saver: type[StatekitSaver]) -> dict[str, str]:
     """The keyword options of a saver, and the name of the type of each."""
     return {
         name: str(option.annotation).removesuffix(" | None")
-        for source in (StatekitSaver.__init__, saver.__init__, saver.from_url)  # type: ignore[attr-defined]
+        for source in (StatekitSaver.__init__, saver.__init__, getattr(saver, "from_url", saver.__init__))
         for name, option in inspect.signature(source).parameters.items()
         if option.kind is option.KEYWORD_ONLY
     }

@@ -11,10 +11,9 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_statekit.checkpoint.claims import Held
 from langgraph_statekit.checkpoint.order import clock_us
-from langgraph_statekit.checkpoint.plain import bounded, differences, plain, text
+from langgraph_statekit.checkpoint.plain import bounded, plain, text
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.cli.status import DAMAGED, is_control
 from langgraph_statekit.cli.stores import (
     Thread,
     find_row,
@@ -25,8 +24,12 @@ from langgraph_statekit.cli.stores import (
     require_thread,
     thread_ids,
 )
-from langgraph_statekit.cli.terminal import age, emit, fields, progress, size, table
+from langgraph_statekit.cli.terminal import age, colored, emit, fields, in_color, progress, table
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.readable import size
+from langgraph_statekit.status import DAMAGED, is_control
+from langgraph_statekit.timetravel.diff import diff as changes
+from langgraph_statekit.timetravel.travel import LIMIT, TimeTravel
 
 _WIDE = 160
 _OP = "statekit_op"
@@ -81,10 +84,14 @@ def show(given: Namespace) -> int:
     """Show a thread and one of its checkpoints, or its history."""
     if given.history and given.at is not None:
         raise Misuse("--history lists all checkpoints: pass no --at")
-    if given.limit is not None and not given.history:
-        raise Misuse("--limit says how much of the --history to list: pass both")
+    if given.limit is not None and not given.history and not given.html:
+        raise Misuse("--limit says how much of the --history to list, or of the --html page: pass one of them too")
+    if given.html and (given.history or given.at is not None or given.ns is not None):
+        raise Misuse("--html shows the newest checkpoints of all namespaces: pass no --history, --at or --ns")
     with opened(given.url) as saver:
         thread = require_thread(saver, given.thread)
+        if given.html:
+            return _page(saver, thread, given)
         if given.history:
             history = list(_history(saver, thread, given.ns, given.limit))
             head = ("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "AGE", "LABELS")
@@ -98,6 +105,15 @@ def show(given: Namespace) -> int:
         shown = {**{name: bounded(value) for name, value in shown.items()}, "channels": channels}
     document = {**_summary(thread), **shown}
     emit(document, _lines(thread, document, given.full), given.json)
+    return 0
+
+
+def _page(saver: StatekitSaver, thread: Thread, given: Namespace) -> int:
+    try:
+        path = TimeTravel(saver, thread_id=thread.id).to_html(given.html, limit=given.limit or LIMIT)
+    except OSError as error:
+        raise Misuse(f"the page cannot be written to {given.html!r}: {error.strerror or error}") from error
+    emit({"thread": thread.id, "html": str(path)}, [str(path)], given.json)
     return 0
 
 
@@ -213,7 +229,7 @@ def diff(given: Namespace) -> int:
         before, after = (_state(saver, row, given.all) for row in (older, newer))
     found = [
         {"path": path, "kind": kind, **_sides(kind, old, new, given.full)}
-        for path, kind, old, new in differences(before, after)
+        for path, kind, old, new in changes(before, after)
     ]
     document = {
         "thread": thread.id,
@@ -222,7 +238,8 @@ def diff(given: Namespace) -> int:
         "after": from_text(newer.ref.id),
         "differences": found,
     }
-    emit(document, _differing(document, found, given.full), given.json)
+    lines = _differing(document, found, given.full)
+    emit(document, colored(lines) if in_color(given.color) else lines, given.json)
     return 1 if found else 0
 
 
@@ -230,8 +247,7 @@ def _state(saver: StatekitSaver, row: Row | None, control: bool) -> dict[str, An
     if row is None:
         return {}
     values = read_checkpoint(saver, row).checkpoint["channel_values"]
-    shown: dict[str, Any] = plain({name: value for name, value in values.items() if control or not is_control(name)})
-    return shown
+    return {name: value for name, value in values.items() if control or not is_control(name)}
 
 
 def _sides(kind: str, before: Any, after: Any, full: bool) -> dict[str, Any]:

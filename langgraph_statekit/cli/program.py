@@ -18,11 +18,13 @@ from langgraph_statekit.cli.look import diff, ls, show
 from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.sessions import sessions
-from langgraph_statekit.cli.status import NAMES
-from langgraph_statekit.cli.terminal import printable, without_login
+from langgraph_statekit.cli.terminal import without_login
+from langgraph_statekit.cli.tiers import archive, deleted, restore, verify
 from langgraph_statekit.effect_rules import STATES
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
+from langgraph_statekit.readable import printable
 from langgraph_statekit.sessions.records import STATUSES
+from langgraph_statekit.status import NAMES
 
 FOUND: Final = 1
 MISUSE: Final = 2
@@ -99,7 +101,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root; with --history all)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--history", action="store_true", help="list the checkpoints instead, newest first")
-    one.add_argument("-n", "--limit", type=_count, help="with --history, at most so many")
+    one.add_argument("--html", metavar="FILE", help="write the timeline of its newest checkpoints as a page of its own")
+    one.add_argument("-n", "--limit", type=_count, help="with --history or --html, at most so many")
 
     one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
     one.add_argument("thread", metavar="THREAD")
@@ -109,6 +112,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
     one.add_argument("--all", action="store_true", help="compare also channels that tell LangGraph what to run")
+    one.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="write in colours")
 
     one = command("fork", fork, "copy a thread's history to a new thread of the same store")
     one.add_argument("thread", metavar="THREAD")
@@ -173,6 +177,15 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     one.add_argument("--wait-s", type=float, default=0.0, metavar="S", help="wait so long for a thread that is leased")
 
+    for name, run, told in (
+        ("archive", archive, "have the hot store drop threads that the cold one has; exits with 1 if one is in use"),
+        ("restore", restore, "bring threads from the cold store to the hot one, which may be empty"),
+        ("verify", verify, "read all that the cold store has; exits with 1 if something cannot be read"),
+    ):
+        one = command(name, run, f"{told}; the URL has ?cold=URL in it")
+        one.add_argument("threads", nargs="*", metavar="THREAD")
+        one.add_argument("--all", action="store_true", help="all threads of the store")
+
     one = command("effects", effects, "list effects on the world outside, or tell what became of one nobody knows of")
     one.add_argument("action", choices=("ls", "resolve"), metavar="ls|resolve")
     one.add_argument("words", nargs="*", metavar="WORD", help="ls: THREAD ...; resolve: THREAD KEY sent|not_sent")
@@ -214,6 +227,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     one.add_argument("threads", nargs="*", metavar="THREAD", help="read all of these (default: up to 20, by chance)")
     one.add_argument("--all", action="store_true", help="read all of all threads")
     one.add_argument("--no-write", action="store_true", help="do not try a save in a thread of its own")
+    one.add_argument("--deleted", metavar="THREAD", help="only say whether nothing is left of it in a tiered store")
     return parser, commands.choices
 
 
@@ -257,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         given = _parse(sys.argv[1:] if argv is None else argv)
-        run: Callable[[argparse.Namespace], int] = given.run
+        run: Callable[[argparse.Namespace], int] = deleted if getattr(given, "deleted", None) else given.run
         code = run(given)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from langgraph_statekit.cli.stores import opened
-from langgraph_statekit.cli.terminal import age, emit, size, table
+from langgraph_statekit.cli.terminal import age, emit, table
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.readable import size
 from langgraph_statekit.sessions.manager import SessionManager
 from langgraph_statekit.sessions.records import Session
 

@@ -23,9 +23,9 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Row, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
-from langgraph_statekit.cli.status import DAMAGED, UNFINISHED, Status, is_control, status_of
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
 from langgraph_statekit.extras import load
+from langgraph_statekit.status import DAMAGED, UNFINISHED, Status, is_control, status_of
 
 if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.sealing import Encryption

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,34 +11,19 @@ from typing import Any, Final, TypeVar
 from unicodedata import combining, east_asian_width
 
 from langgraph_statekit.extras import load
+from langgraph_statekit.readable import printable
 
 T = TypeVar("T")
 
 _LOGIN: Final = re.compile(r"(\w[\w+.-]*://)\S*@")
 _SECRET_OPTION: Final = re.compile(r"((?:password|secret_access_key|access_key_id)=)[^&\s]*", re.I)
+_COLORS: Final = {"+ ": 32, "- ": 31}
 _STEPS_S: Final = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (60 * 2, 60, "m"))
 
 
 def without_login(text: str) -> str:
     """Return a text in which no URL has a user, a password or a key."""
     return _SECRET_OPTION.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
-
-
-def printable(text: str) -> str:
-    """Return a text on one line whose control characters, which could steer the terminal, are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def size(count_bytes: int | None) -> str:
-    """Return a number of bytes as people read it."""
-    if count_bytes is None:
-        return "?"
-    value = float(count_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
 
 
 def age(seconds: float | None) -> str:
@@ -80,6 +66,20 @@ def emit(document: Any, lines: Iterable[str], as_json: bool) -> None:
     else:
         for line in lines:
             print(line)
+
+
+def in_color(asked: str) -> bool:
+    """Say whether to write in colours: `always`, `never`, or `auto` where stdout is a terminal that has them."""
+    if asked != "auto":
+        return asked == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def colored(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, those that begin with a sign of a difference in its colour."""
+    for line in lines:
+        color = _COLORS.get(line[:2])
+        yield f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
 def progress(items: Sequence[T], what: str) -> Iterator[T]:

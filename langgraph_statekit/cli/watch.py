@@ -16,11 +16,12 @@ from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.cli.migrate import load
-from langgraph_statekit.cli.status import FAILED, UNFINISHED
 from langgraph_statekit.cli.stores import opened, read_thread
-from langgraph_statekit.cli.terminal import age, emit, printable, table
+from langgraph_statekit.cli.terminal import age, emit, table
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Supervised
+from langgraph_statekit.readable import printable
+from langgraph_statekit.status import FAILED, UNFINISHED
 from langgraph_statekit.watchdog.leased import Leased
 from langgraph_statekit.watchdog.policy import DeadLetter, Rollback
 from langgraph_statekit.watchdog.supervisor import Supervisor

@@ -72,7 +72,7 @@ def leased(thread: str, held: Held, now_us: int, stuck_s: float) -> Leased:
         stuck_s: Seconds without progress from which on a thread is stuck.
     """
     about = About.unpacked(from_text(held.about))
-    over_s = (now_us - held.until_us) / 1e6
+    over_s = (max(now_us, held.beat_us) - held.until_us) / 1e6
     idle_s = max(0.0, now_us - held.progress_us) / 1e6 if held.progress_us else 0.0
     if over_s < 0:
         problem = STUCK if idle_s > stuck_s else ""

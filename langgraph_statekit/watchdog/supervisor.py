@@ -55,8 +55,8 @@ class Supervisor:
     - `draining`: the holder of a thread that is stuck was asked to stop after its step.
     - `killed`: a stopped process of this host held up the whole SQLite file.
     - `dead`, `left`: the policy says that it is not tried again; of a dead thread that all supervisors are to know it.
-    - `unfit`: it waits for nodes that the graph lacks, or the graph cannot be made; a supervisor with the right graph
-      goes on with it.
+    - `unfit`: it waits for nodes that the graph lacks, it cannot be read, or the graph cannot be made; a supervisor
+      with the right code goes on with it.
     - `unknown`: its graph is none of `graphs`. `empty`: its worker died before the first checkpoint was stored.
 
     Args:
@@ -198,6 +198,8 @@ class Supervisor:
 
         over, held = list(self._leased(True)), list(self._leased(False))
         gone = [replace(each, problem=ORPHAN) for each in held if each.process.state == GONE]
+        stuck = {(each.thread_id, each.token) for each in held if each.problem == STUCK}
+        self._asked = {key: asked_s for key, asked_s in self._asked.items() if key in stuck}
         late = (each for each in held if each.problem == STUCK and self._is_late(each, tell))
         begun = [self._recover(pool, each, over, tell) for each in (*over, *gone, *late)]
         return not all(begun)

@@ -21,7 +21,7 @@ from langgraph_statekit.checkpoint.run import finish
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, guard
-from langgraph_statekit.errors import Conflict, Fenced, GaveUp, Unavailable
+from langgraph_statekit.errors import Conflict, DataError, Fenced, GaveUp, Unavailable
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.processes import GONE
 from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
@@ -120,7 +120,11 @@ class Takeover:
             self._told(FAILED, message=f"{type(error).__name__}: {error}")
 
     async def _recover(self) -> None:
-        before = await standing_of(self._graph, self._side, self._case.thread_id)
+        try:
+            before = await standing_of(self._graph, self._side, self._case.thread_id)
+        except DataError as error:  # a later release wrote it, or it is damaged
+            self._leave(UNFIT, str(error))
+            return
         if before.kind == UNFIT:
             self._leave(UNFIT, f"it waits for {before.about}, which the graph lacks")
             return

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.cli.kit import Run, address, chain, fill, named, process
@@ -158,6 +160,50 @@ def test_diff_names_the_paths_that_differ_and_exits_with_one(durable_store: Stor
     same = run("diff", "t", label, label, *url)
     assert same.code == 0
     assert same.out.endswith("no value differs\n")
+
+
+def test_show_writes_a_timeline_as_a_page(durable_store: Store, run: Run, tmp_path: Path, shop: Any) -> None:
+    url, page = ("--url", address(durable_store)), tmp_path / "page.html"
+    with durable_store.open() as saver:
+        fill(saver)
+        put(saver, {"order": shop.Order(7, shop.Color.RED), "api_key": "k-1"}, "mine")
+    del sys.modules["shop_of_test"]
+    assert run("show", "asks", "--html", str(page), "--json", *url).json == {"thread": "asks", "html": str(page)}
+    assert "approve?" in page.read_text()
+    assert "hunter2" not in page.read_text()
+    assert run("show", "done", "--html", str(page), "-n", "2", *url).out == f"{page}\n"
+    assert page.read_text().count("class='sk-row'") == 2
+    assert run("show", "mine", "--html", str(page), *url).code == 0
+    assert "shop_of_test.Order" in page.read_text()
+    assert not re.search(r"\bk-1\b|tok-123", page.read_text())
+    assert run("show", "done", "--html", str(tmp_path / "no" / "folder.html"), *url).code == 2
+    assert "pass no --history" in run("show", "done", "--html", str(page), "--history", *url).err
+    assert run("show", "nobody", "--html", str(page), *url).code == 2
+
+
+def test_diff_finds_messages_by_their_id_and_has_colours_where_asked(
+    durable_store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open() as saver:
+        old = [HumanMessage(f"question {at}", id=f"m{at}") for at in range(3)]
+        at = put(saver, {"messages": old})
+        new = [old[0], HumanMessage("edited", id="m1"), old[2], HumanMessage("more", id="m3")]
+        saver.put(at, made({"messages": new}, {"messages": 2}), metadata(step=1), {"messages": 2})
+    told = run("diff", "t", "--json", *url).json["differences"]
+    assert [(each["path"], each["kind"]) for each in told] == [
+        ("messages[m1].content", "changed"),
+        ("messages[m3]", "added"),
+    ]
+    plain = run("diff", "t", *url).out
+    assert "\x1b" not in plain
+    colored = run("diff", "t", "--color", "always", *url).out
+    assert "\x1b[31m- messages[m1].content" in colored
+    assert "\x1b[32m+ messages[m3]" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run("diff", "t", *url).out == plain
 
 
 def test_control_characters_of_ids_and_values_do_not_reach_the_terminal(durable_store: Store, run: Run) -> None:

@@ -24,7 +24,8 @@ from langgraph.types import Send
 from langgraph_statekit.checkpoint.facts import network_kind
 from langgraph_statekit.checkpoint.plain import bounded, differences, plain, text
 from langgraph_statekit.cli.serializer import ForeignSerializer
-from langgraph_statekit.cli.terminal import age, size, table, without_login
+from langgraph_statekit.cli.terminal import age, table, without_login
+from langgraph_statekit.readable import size
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

@@ -12,7 +12,7 @@ from langgraph.types import Command, interrupt
 from langgraph_statekit import open_saver
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
-from langgraph_statekit.cli.status import FINISHED, INTERRUPTED, next_nodes, status_of
+from langgraph_statekit.status import FINISHED, INTERRUPTED, next_nodes, status_of
 from tests.cli.kit import asking, chain, named
 from tests.graphs.builders import fan_out, nested, question
 

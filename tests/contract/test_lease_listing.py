@@ -134,9 +134,10 @@ async def test_saves_under_a_lease_and_what_its_holder_tells_are_its_progress(re
         assert told.idle_us < 10**8
         about = About.unpacked(told.about)
         assert (about.graph, Process.parse(about.process)) == ("shop", Process.here())
-        assert about.item == "x" * 200
+        item = "x" * 200 if real._keeper.tells_items else ""  # an encrypted store does not learn it
+        assert about.item == item
         lease.progress()
-        assert About.unpacked(lease.renewal().about).item == "x" * 200
+        assert About.unpacked(lease.renewal().about).item == item
 
 
 def test_one_of_many_who_saw_a_lease_that_is_over_gets_it(real: StatekitSaver, store: Store) -> None:

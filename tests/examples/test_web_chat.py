@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.chromium import browser
 from tests.servers import wait_until
+
+__all__ = ["browser"]
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-
-CHROMIUM = os.environ.get("STATEKIT_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-REASON = (
-    "playwright is not installed"
-    if find_spec("playwright") is None
-    else "no chromium on PATH, and STATEKIT_TEST_CHROMIUM names none"
-    if CHROMIUM is None
-    else ""
-)
 
 
 @pytest.fixture
@@ -61,21 +52,6 @@ def site(tmp_path: Path, go_on: threading.Event) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(30)
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    if REASON:
-        pytest.skip(f"no browser test: {REASON}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def shows(page: Any, *texts: str) -> None:

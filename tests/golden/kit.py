@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from langgraph_statekit.checkpoint.backends import postgres_schema
-from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store
+from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store, TieredStore
 
 GOLDEN = Path(__file__).parent
 TABLES = ("threads", "rows", "frames", "writes")
-KINDS = {"sqlite": "sqlite", "redis": "redis", "postgres": "postgres", "file": "file", "s3": "file"}
+KINDS = {"sqlite": "sqlite", "redis": "redis", "postgres": "postgres", "file": "file", "s3": "file", "tiered": "sqlite"}
 """The golden folder of each store; all object stores have the same objects."""
 
 
@@ -43,6 +43,8 @@ def dump(store: Store, folder: Path) -> None:
 def load(store: Store, folder: Path, version: int) -> None:
     """Put what a folder has into an empty store, as the release with this format left it."""
     match store:
+        case TieredStore():  # a store that becomes the hot one of two
+            load(store._hot, folder, version)
         case SqliteStore():
             shutil.copyfile(folder / "store.sqlite", store._path)
         case RedisStore():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Iterator
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command
 
-from langgraph_statekit import Fenced, Misuse, StatekitSaver
+from langgraph_statekit import Fenced, Misuse, StatekitSaver, migrates, state_version
 from langgraph_statekit.checkpoint.claims import DRAIN, Claim, LeaseQuery
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.events import RolledBack, Supervised
@@ -20,66 +19,9 @@ from langgraph_statekit.watchdog.policy import Backoff, DeadLetter, Fail, Rollba
 from langgraph_statekit.watchdog.supervisor import Supervisor
 from tests.servers import wait_until
 from tests.stores_under_test import Store
+from tests.watchdog.world import LONG_S, Died, State, World
 
-LONG_S = 600
 SHOP = {"configurable": {"thread_id": "t"}}
-
-
-class Died(BaseException):
-    """As a SIGKILL: nothing is caught, nothing is given back."""
-
-
-class State(TypedDict, total=False):
-    i: int
-    done: Annotated[list[int], operator.add]
-    answer: str
-
-
-class World:
-    """A graph over some items, what it did, and where it is to die, fail, wait or hang."""
-
-    def __init__(self, items: int = 6) -> None:
-        self.items, self.effects = items, list[int]()
-        self.dies: dict[int, int] = {}
-        self.fails: dict[int, int] = {}
-        self.asks: int | None = None
-        self.hangs, self.hung, self.let_go = -1, threading.Event(), threading.Event()
-
-    def work(self, state: State) -> State:
-        i = state.get("i", 0)
-        if self.dies.get(i, 0):
-            self.dies[i] -= 1
-            raise Died
-        if self.fails.get(i, 0):
-            self.fails[i] -= 1
-            raise RuntimeError(f"item {i} is bad")
-        if self.hangs == i:
-            self.hangs = -1
-            self.hung.set()
-            assert self.let_go.wait(30)
-        update: State = {"answer": interrupt("go on?")} if self.asks == i else {}
-        self.effects.append(i)
-        return {**update, "i": i + 1, "done": [i]}
-
-    def builder(self, node: str = "work") -> StateGraph[State]:
-        graph = StateGraph(State)
-        graph.add_node(node, self.work)
-        graph.add_edge(START, node)
-        graph.add_conditional_edges(node, lambda state: node if state["i"] < self.items else END, [node, END])
-        return graph
-
-    def graph(self, saver: StatekitSaver, **options: Any) -> Any:
-        return self.builder().compile(checkpointer=saver, **options)
-
-    def start(self, saver: StatekitSaver, thread: str = "t", given: Any = (), graph: Any = None, **lease: Any) -> None:
-        """Run as a worker that is killed where the world says so: its lease is not given back."""
-        held = saver.lease(thread, **{"graph": "shop", "ttl_s": LONG_S, "owner": "worker", **lease})
-        try:
-            (graph or self.graph(saver)).invoke({"i": 0} if given == () else given, held.config, durability="sync")
-        except Died:
-            held._keeper.forget(held)
-            return
-        held.release()
 
 
 @pytest.fixture
@@ -386,3 +328,23 @@ def test_a_wrong_setting_is_refused(wrong: dict[str, Any]) -> None:
 
     with open_saver("memory://") as made, pytest.raises(Misuse):
         Supervisor(**{"saver": made, "graphs": {}, **wrong})
+
+
+def test_a_thread_that_a_later_release_wrote_is_left_to_it(saver: StatekitSaver, store: Store) -> None:
+    @state_version(2, migrates(from_=1)(lambda state: state))
+    class Later(State):
+        pass
+
+    class Earlier(State):
+        pass
+
+    world = World()
+    world.dies = {2: 1}
+    world.start(saver, graph=world.builder().compile(checkpointer=saver.with_state(Later)))
+    store.advance(LONG_S + 1)
+    tokens = [each.token for each in supervisor(saver, world).leases()]
+    early = {"shop": lambda each: world.builder().compile(checkpointer=each.with_state(Earlier))}
+    look = supervisor(saver.with_state(Earlier), world, graphs=early)
+    assert outcomes(look.once()) == ["unfit"]
+    assert look.once() == []
+    assert [each.token for each in look.leases()] == tokens

@@ -59,9 +59,9 @@ class MemoryBackend:
     deltas = True
     sweeps = True
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Mapping[str, Thread] | None = None) -> None:
         self._lock = threading.RLock()
-        self._threads: dict[str, Thread] = {}
+        self._threads: dict[str, Thread] = dict(threads or {})
         self._leases: dict[str, Held] = {}
         self._cells: dict[CellRef, tuple[Cell, int | None]] = {}
 

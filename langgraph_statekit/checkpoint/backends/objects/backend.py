@@ -82,7 +82,8 @@ class ObjectBackend:
         parallel: int = 16,
     ) -> None:
         require_numbers(float, 0, retry_s=retry_s, grace_s=grace_s)
-        self._bucket = Bucket(driver, retry_s, parallel)
+        self._bucket = self.bucket = Bucket(driver, retry_s, parallel)
+        self.prefix = prefix
         self._reader = Reader(self._bucket, f"{prefix}/t" if prefix else "t")
         self._heads = Heads(self._bucket, self._reader)
         self._cells = ObjectCells(self._bucket, self._reader)

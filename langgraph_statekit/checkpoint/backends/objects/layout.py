@@ -184,7 +184,7 @@ class Data:
 
 def encode_head(head: Head) -> bytes:
     """Pack a head."""
-    return _packed(
+    return packed(
         head.epoch,
         head.thread,
         head.rev,
@@ -203,7 +203,7 @@ def encode_head(head: Head) -> bytes:
 
 def decode_head(data: bytes) -> Head:
     """Unpack a head."""
-    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, lease, early, *more = _unpacked(data)
+    epoch, thread, rev, seq, copied_by, entries, segments, overrides, garbage, lease, early, *more = unpacked(data)
     ttl_us, until_us, waits = more[0] if more else (0, None, ())
     return Head(
         epoch,
@@ -227,12 +227,12 @@ def decode_head(data: bytes) -> Head:
 def encode_data(data: Data) -> bytes:
     """Pack a data object."""
     bodies = [(ns, id, body) for (ns, id), body in data.bodies.items()]
-    return _packed(bodies, list(data.frames.items()), data.segment)
+    return packed(bodies, list(data.frames.items()), data.segment)
 
 
 def decode_data(data: bytes) -> Data:
     """Unpack a data object."""
-    bodies, frames, segment = _unpacked(data)
+    bodies, frames, segment = unpacked(data)
     return Data({(ns, id): body for ns, id, body in bodies}, dict(frames), segment)
 
 
@@ -257,13 +257,13 @@ def new_batch() -> bytes:
 
 def encode_writes(ref: Ref, batches: Iterable[Batch]) -> bytes:
     """Pack the writes of one task."""
-    packed = [(name, [(w.task, w.idx, w.channel, w.path, w.data) for w in writes]) for name, writes in batches]
-    return _packed(ref.ns, ref.id, packed)
+    plain = [(name, [(w.task, w.idx, w.channel, w.path, w.data) for w in writes]) for name, writes in batches]
+    return packed(ref.ns, ref.id, plain)
 
 
 def decode_writes(data: bytes) -> list[Batch]:
     """Unpack the writes of one task."""
-    return [(name, [Write(*item) for item in writes]) for name, writes in _unpacked(data)[2]]
+    return [(name, [Write(*item) for item in writes]) for name, writes in unpacked(data)[2]]
 
 
 def with_batch(batches: Sequence[Batch], name: bytes, writes: Sequence[Write]) -> list[Batch]:
@@ -331,11 +331,13 @@ def _entry(thread: str, plain: Sequence[Any]) -> Entry:
     return Entry(row, data, frames, batches)
 
 
-def _packed(*parts: object) -> bytes:
+def packed(*parts: object) -> bytes:
+    """Return parts in an envelope with their format and a checksum."""
     return seal(ormsgpack.packb((FORMAT, *parts)))
 
 
-def _unpacked(data: bytes) -> list[Any]:
+def unpacked(data: bytes) -> list[Any]:
+    """Undo `packed`."""
     try:
         version, *parts = ormsgpack.unpackb(unseal(data))
     except (ormsgpack.MsgpackDecodeError, TypeError, ValueError) as error:

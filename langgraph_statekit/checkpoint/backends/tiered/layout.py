@@ -1,0 +1,287 @@
+"""What stands in the cold store, and where. Pure: no requests in here.
+
+A thread is a folder named by a hash of its id: `head`, replaced by compare-and-set only, names the packs that count, in
+order; `<epoch>/<name>` are packs, immutable, uploaded before a head names them. A pack holds what changed since the one
+before: checkpoints, frames and writes, and the names of those that went. All packs of a head together are the thread,
+so a run of them can be replaced by one. The epoch is random for each life of a thread. A deleted thread leaves a head
+without its id, a tombstone, so that nobody who comes late brings it back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest, merged, packed, unpacked
+from langgraph_statekit.checkpoint.frames import with_bases
+from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Write
+
+Place = tuple[str, str]
+"""Namespace and id of a checkpoint."""
+
+PACK_BYTES: Final = 8 << 20
+_FACTOR: Final = 2
+_MOST_SMALL: Final = 8
+_DEAD: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Where a thread's objects are."""
+
+    root: str
+
+    @classmethod
+    def of(cls, folder: str, thread: str) -> Keys:
+        """Return those of a thread."""
+        return cls(f"{folder}/{digest(thread)}")
+
+    @property
+    def head(self) -> str:
+        return f"{self.root}/head"
+
+    def pack(self, epoch: str, name: bytes) -> str:
+        return f"{self.root}/{epoch}/{name.hex()}"
+
+
+class PackRef(NamedTuple):
+    """A pack that counts: its name, its size, and of how many checkpoints it has the body."""
+
+    name: bytes
+    size_bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColdHead:
+    """What a thread consists of in the cold store.
+
+    Attributes:
+        epoch: The folder of its packs; empty in a tombstone.
+        thread: Its id; empty in a tombstone.
+        gen: Grows with every change of the head.
+        packs: Those that count, in order.
+        header: Of the data key, see `SaveRow`.
+        seq: The last place in the order that was given away.
+        copied_by: The operation that made the thread as a copy.
+        ttl_us: Time to live, see `expiry`.
+        until_us: When it ends.
+        garbage: (seconds of the clock, name) of packs that no longer count since then.
+        dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch.
+        dead: Epochs that were deleted last.
+    """
+
+    epoch: str
+    thread: str = ""
+    gen: int = 0
+    packs: Sequence[PackRef] = ()
+    header: bytes = b""
+    seq: int = 0
+    copied_by: str = ""
+    ttl_us: int = 0
+    until_us: int | None = None
+    garbage: Sequence[tuple[int, bytes]] = ()
+    dead_us: int = 0
+    dead: Sequence[str] = ()
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a thread."""
+        return bool(self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What changed in a thread: what is now, and what is no more."""
+
+    rows: Mapping[Place, Row] = field(default_factory=dict)
+    frames: Mapping[bytes, bytes] = field(default_factory=dict)
+    writes: Mapping[Place, Sequence[Write]] = field(default_factory=dict)
+    gone_rows: frozenset[Place] = frozenset()
+    gone_frames: frozenset[bytes] = frozenset()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changed."""
+        return not (self.rows or self.frames or self.writes or self.gone_rows or self.gone_frames)
+
+
+def new_life(thread: str, before: ColdHead) -> ColdHead:
+    """Return the head of a new life of a thread, without packs."""
+    return ColdHead(os.urandom(8).hex(), thread, before.gen + 1, dead_us=before.dead_us, dead=_dead(before))
+
+
+def tombstone(before: ColdHead, dead_us: int) -> ColdHead:
+    """Return what a deleted thread leaves."""
+    return ColdHead("", gen=before.gen + 1, dead_us=max(dead_us, before.dead_us), dead=_dead(before))
+
+
+def _dead(before: ColdHead) -> list[str]:
+    return [*before.dead, *([before.epoch] if before.live else [])][-_DEAD:]
+
+
+def new_name() -> bytes:
+    """Return the name of a new pack."""
+    return os.urandom(16)
+
+
+def encode_head(head: ColdHead) -> bytes:
+    """Pack a head."""
+    return packed(
+        *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
+        *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
+    )
+
+
+def decode_head(data: bytes) -> ColdHead:
+    """Unpack a head."""
+    epoch, thread, gen, packs, header, seq, copied_by, ttl_us, until_us, garbage, *dead = unpacked(data)
+    refs = [PackRef(*ref) for ref in packs]
+    left = [(at, name) for at, name in garbage]
+    return ColdHead(epoch, thread, gen, refs, header, seq, copied_by, ttl_us, until_us, left, *dead)
+
+
+def encode_pack(pack: Pack) -> bytes:
+    """Pack a pack."""
+    rows = [
+        (ns, id, r.parent, r.via, r.seq, r.packed_keys, r.packed_deltas, r.run_id, r.hidden, r.body, r.audit)
+        for (ns, id), r in pack.rows.items()
+    ]
+    writes = [
+        (ns, id, [(w.task, w.idx, w.channel, w.path, w.data) for w in each]) for (ns, id), each in pack.writes.items()
+    ]
+    return packed(rows, list(pack.frames.items()), writes, sorted(pack.gone_rows), sorted(pack.gone_frames))
+
+
+def decode_pack(thread: str, data: bytes) -> Pack:
+    """Unpack a pack of a thread."""
+    rows, frames, writes, gone_rows, gone_frames = unpacked(data)
+    return Pack(
+        {(ns, id): _row(thread, ns, id, *rest) for ns, id, *rest in rows},
+        dict(frames),
+        {(ns, id): [Write(*each) for each in written] for ns, id, written in writes},
+        frozenset((ns, id) for ns, id in gone_rows),
+        frozenset(gone_frames),
+    )
+
+
+def _row(thread: str, ns: str, id: str, *rest: Any) -> Row:
+    parent, via, seq, keys, deltas, run_id, hidden, body, audit = rest
+    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, hidden, body, audit)
+
+
+def folded(packs: Iterable[Pack], *, whole: bool) -> Pack:
+    """Return what packs say together.
+
+    Args:
+        packs: In order.
+        whole: They are all that there is: what went need not be named, and frames that nobody needs are left out.
+    """
+    rows: dict[Place, Row] = {}
+    frames: dict[bytes, bytes] = {}
+    writes: dict[Place, Sequence[Write]] = {}
+    gone_rows: set[Place] = set()
+    gone_frames: set[bytes] = set()
+    for pack in packs:
+        for place in pack.gone_rows:
+            rows.pop(place, None)
+        for key in pack.gone_frames:
+            frames.pop(key, None)
+        rows.update(pack.rows)
+        frames.update(pack.frames)
+        writes.update(pack.writes)
+        gone_rows = (gone_rows | pack.gone_rows) - pack.rows.keys()
+        gone_frames = (gone_frames | pack.gone_frames) - pack.frames.keys()
+    if not whole:
+        return Pack(rows, frames, writes, frozenset(gone_rows), frozenset(gone_frames))
+    known = {key: Frame(key, data) for key, data in frames.items()}
+    needed = with_bases(known, {key for row in rows.values() for key in row.keys})
+    return Pack(
+        rows,
+        {key: data for key, data in frames.items() if key in needed},
+        {place: each for place, each in writes.items() if each},
+    )
+
+
+def thread_of(head: ColdHead, packs: Iterable[Pack]) -> Thread:
+    """Return a thread as its packs tell it."""
+    whole = folded(packs, whole=True)
+
+    def ref(place: Place) -> Ref:
+        return Ref(head.thread, *place)
+
+    return Thread(
+        head.seq,
+        head.gen,
+        head.copied_by,
+        {ref(place): row for place, row in whole.rows.items()},
+        {key: Frame(key, data) for key, data in whole.frames.items()},
+        {ref(place): {(w.task, w.idx): w for w in each} for place, each in whole.writes.items()},
+        header=head.header,
+    )
+
+
+def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> tuple[Pack, bool]:
+    """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
+
+    The hot store may have lost what it had before, and have begun to number anew.
+
+    Args:
+        held: The thread in the cold store.
+        pack: What the hot store has, or has removed.
+        places: `seq` of every checkpoint there.
+        seq: The last one given away there.
+    """
+    known = {(ref.ns, ref.id): row.seq for ref, row in held.rows.items()}
+    same = all(places.get(place) == at or place in pack.gone_rows for place, at in known.items())
+    if same and held.seq <= seq and _has_writes(held, pack):
+        return pack, True
+    last = max(held.seq, *known.values(), 0)
+    rows = {}
+    for place, row in sorted(pack.rows.items(), key=lambda item: item[1].seq):
+        if place not in known:
+            last = known[place] = max(row.seq, last + 1)
+        rows[place] = row._replace(seq=known[place])
+    stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}
+    writes = {place: merged(stored.get(place, ()), each) for place, each in pack.writes.items()}
+    return replace(pack, rows=rows, writes=writes), False
+
+
+def _has_writes(held: Thread, pack: Pack) -> bool:
+    """Say whether a view that tells all writes of some checkpoints has all that the cold store has."""
+    return all(
+        (ref.ns, ref.id) in pack.gone_rows
+        or {(write.task, write.idx) for write in pack.writes.get((ref.ns, ref.id), ())} >= each.keys()
+        for ref, each in held.writes.items()
+    )
+
+
+def parts_of(pack: Pack, most_bytes: int = PACK_BYTES) -> list[Pack]:
+    """Return a pack in pieces of about this size at most; each frame and row stays whole."""
+    frames: list[dict[bytes, bytes]] = [{}]
+    size = 0
+    for key, data in pack.frames.items():
+        if size + len(data) > most_bytes and frames[-1]:
+            frames.append({})
+            size = 0
+        frames[-1][key] = data
+        size += len(data)
+    return [Pack(frames=each) for each in frames[:-1]] + [replace(pack, frames=frames[-1])]
+
+
+def to_compact(packs: Sequence[PackRef]) -> int:
+    """Return how many of the last packs to make into one; 0 for none.
+
+    Each byte is then copied about as often as the logarithm of the number of packs, which stays small.
+    """
+    if len(packs) < _MOST_SMALL:
+        return 0
+    start, size = len(packs) - 1, packs[-1].size_bytes
+    while start > 0 and packs[start - 1].size_bytes < min(_FACTOR * size + 4096, PACK_BYTES):
+        start -= 1
+        size += packs[start].size_bytes
+    count = len(packs) - start
+    return count if count >= _MOST_SMALL else 0

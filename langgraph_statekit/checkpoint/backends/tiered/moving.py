@@ -1,0 +1,198 @@
+"""Moving threads between the tiers: uploads, thaws, evictions, deletions. Each may die anywhere, and be repeated."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
+from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, joined, new_life
+from langgraph_statekit.checkpoint.claims import is_rekeyed
+from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, from_text
+from langgraph_statekit.errors import Conflict, StatekitError
+
+_LOCKS: Final = 64
+_TICK_S: Final = 0.002
+
+
+class Moving:
+    """What moves threads.
+
+    Args:
+        hot: The upper tier.
+        cold: The lower one.
+    """
+
+    def __init__(self, hot: Tier, cold: Cold) -> None:
+        self._hot, self._cold = hot, cold
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Begin anew in the child of a fork."""
+        self._turns = [threading.Lock() for _ in range(_LOCKS)]
+
+    def upload(self, thread: str) -> None:
+        """Bring what changed in a thread to the cold store; what changes meanwhile may go along or not."""
+        with self._turns[hash(thread) % _LOCKS]:  # who waited finds little left to do
+            for pause_s in pauses(thread):
+                if self._upload(thread):
+                    return
+                time.sleep(pause_s)
+
+    def _upload(self, thread: str) -> bool:
+        changes = self._hot.changes(thread)
+        if changes is None:
+            self._bury_ended(thread)
+            return True
+        state = changes.state
+        head, tag = self._cold.known(thread)
+        if is_dead(state, head):
+            self._hot.forget(thread, state.born)
+            return True
+        if state.clean:
+            return True
+        begun = head.live and not state.ended and (state.epoch == head.epoch or not self._cold.over(head))
+        base = head if begun else new_life(thread, head)
+        if state.epoch not in ("", head.epoch):  # the cold store is another one than before
+            changes = self._hot.changes(thread, whole=True)
+            if changes is None or changes.state.born != state.born:
+                return False
+        pack, complete = changes.pack, True
+        if begun and (not state.complete or state.epoch != head.epoch):
+            found = self._cold.image(thread)
+            if found is None or found[0].gen != head.gen:
+                return False
+            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
+        made = [] if pack.empty else self._cold.upload(base, pack)
+        if not self._cold.publish(thread, _next(base, changes, pack, made), tag):
+            self._cold.discard(base, made)
+            return False
+        self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
+        with suppress(StatekitError):  # the upload counts
+            if head.live and not begun:
+                self._cold.clear(thread)  # what is left of the life before
+            self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
+        return True
+
+    def _bury_ended(self, thread: str) -> None:
+        """Remove from the cold store what has ended in the hot one."""
+        born = 0
+
+        def ended() -> int | None:
+            nonlocal born
+            state = self._hot.state(thread)
+            if state is None or state.here:
+                return None
+            born = state.born
+            return born
+
+        if ended() is None:
+            return
+        gen = self._cold.bury(thread, ended)
+        if gen is not None:
+            self._cold.clear(thread)
+            self._hot.buried(thread, born, gen)
+
+    def whole(self, thread: str) -> tuple[Thread | None, int]:
+        """Return a thread as it is in the cold store; None if all of it is in the hot one, or there is none.
+
+        With None comes when its life in the hot store began; if it is the same after a read, it was there all the time.
+        A thread of which the hot store has only the end, since it lost the rest, is first brought to the cold one.
+        """
+        for pause_s in pauses(thread):
+            state = self._hot.state(thread)
+            born = 0 if state is None else state.born
+            if state is not None and (state.complete or not state.here):
+                return None, born
+            head, _ = self._cold.head(thread)
+            dead = state is not None and is_dead(state, head)
+            if not dead and (not head.live or self._cold.over(head)):
+                return None, born
+            if state is not None:
+                self.upload(thread)
+            found = None if dead else self._cold.image(thread)
+            if found is not None:
+                return found[1], born
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
+
+    def thaw(self, thread: str) -> bool:
+        """Have the whole thread in the hot store; False if there is none. Harmless while others do the same."""
+        for pause_s in pauses(thread):
+            state = self._hot.state(thread)
+            if state is not None and not state.here:
+                self.upload(thread)  # buries it
+                return False
+            if state is not None and state.complete:
+                return True
+            if state is None:
+                found = self._cold.image(thread)
+                if found is None:
+                    return self._hot.state(thread) is not None
+                head, held = found
+                held = replace(held, ttl_us=head.ttl_us, until_us=head.until_us)
+                if self._hot.restore(thread, head.epoch, head.gen, held):
+                    return True
+            else:
+                head, _ = self._cold.head(thread)
+                if not is_dead(state, head) and (not head.live or self._cold.over(head)):
+                    return True
+                self.evict(thread, leased=True)
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
+
+    def evict(self, thread: str, *, leased: bool = False) -> bool:
+        """Let the hot store drop a thread, once the cold one has all of it; False if it changed meanwhile.
+
+        Args:
+            thread: The thread.
+            leased: Also if it is leased, or has a time to live.
+        """
+        self.upload(thread)
+        state = self._hot.state(thread)
+        if state is None or not (state.here and state.clean and state.epoch):
+            return False
+        head, _ = self._cold.head(thread)
+        return head.epoch == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
+
+    def delete(self, thread: str) -> None:
+        """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
+        head, _ = self._cold.head(thread)
+        if not self._hot.end(thread) and not head.live:
+            self._hot.buried(thread, self._hot.now_us(), head.gen)
+        self._bury_ended(thread)
+        ended_us = self._hot.now_us()
+        while self._hot.now_us() == ended_us:  # what is born from now on was born later
+            time.sleep(_TICK_S)
+
+
+def is_dead(state: State, head: ColdHead) -> bool:
+    """Say whether a thread in the hot store is one that was deleted."""
+    return state.epoch in head.dead if state.epoch else state.born <= head.dead_us
+
+
+def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef]) -> ColdHead:
+    if base.header and changes.header and is_rekeyed(changes.header[:HEADER_ID_BYTES], base.header):
+        raise Conflict(
+            f"thread {from_text(base.thread)!r} was begun anew with another data key while its older checkpoints are in"
+            " the cold store: delete it, or copy what the hot store has to another thread first"
+        )
+    return replace(
+        base,
+        gen=base.gen + 1,
+        packs=[*base.packs, *made],
+        header=changes.header or base.header,
+        seq=max(base.seq, changes.seq, *(row.seq for row in pack.rows.values())),
+        copied_by=changes.copied_by or base.copied_by,
+        ttl_us=changes.ttl_us,
+        until_us=changes.until_us,
+    )

@@ -1,0 +1,102 @@
+"""The commands for two tiers: archive, restore and verify, and what doctor tells of a deleted thread."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from langgraph_statekit.checkpoint.records import from_text, to_text
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.cli.doctor import Checked, check_thread
+from langgraph_statekit.cli.serializer import ForeignSerializer
+from langgraph_statekit.cli.stores import encryption, missing, opened
+from langgraph_statekit.cli.terminal import emit, progress, table
+from langgraph_statekit.errors import DataError, Misuse
+from langgraph_statekit.extras import load
+
+if TYPE_CHECKING:
+    from langgraph_statekit.checkpoint.backends.tiered import TieredSaver
+
+
+def archive(given: Namespace) -> int:
+    """Have the hot store drop threads that the cold one has; 1 if one stays, since it is in use."""
+    with _tiered(given) as saver:
+        ids = _chosen(given, lambda: [id for page in saver.tiers.hot_threads() for id in page])
+        done = {from_text(id): saver.tiers.evict(id) for id in progress(ids, "threads")}
+    stays = [id for id, gone in done.items() if not gone]
+    lines = [f"{id}: stays in the hot store, it is in use, has a time to live, or is not there" for id in stays]
+    emit(
+        {"archived": len(done) - len(stays), "stay": stays},
+        [*lines, f"{len(done) - len(stays):,} archived"],
+        given.json,
+    )
+    return 1 if stays else 0
+
+
+def restore(given: Namespace) -> int:
+    """Bring threads from the cold store to the hot one."""
+    with _tiered(given) as saver:
+        ids = _chosen(given, lambda: _cold(saver))
+        for id in progress(ids, "threads"):
+            if not saver.tiers.moving.thaw(id):
+                raise missing(from_text(id))
+    emit({"restored": len(ids)}, [f"{len(ids):,} in the hot store"], given.json)
+    return 0
+
+
+def verify(given: Namespace) -> int:
+    """Read all that the cold store has of threads; 1 if something of it cannot be read."""
+    checked = Checked()
+    with _tiered(given) as saver:
+        for id in progress(_chosen(given, lambda: _cold(saver)), "threads"):
+            _verify(saver, id, checked)
+    problems = checked.problems
+    rows = [(each["thread"], each["where"], each["problem"]) for each in problems]
+    document = {"threads": checked.threads, "checkpoints": checked.checkpoints, "problems": problems}
+    told = f"read {checked.threads:,} threads, {checked.checkpoints:,} checkpoints: {len(problems):,} problems"
+    emit(document, [*(table(("THREAD", "WHERE", "PROBLEM"), rows) if rows else ()), told], given.json)
+    return 1 if problems else 0
+
+
+def deleted(given: Namespace) -> int:
+    """Say whether a thread is gone from both stores; 1 if something of it is left."""
+    with _tiered(given) as saver:
+        gone = saver.deleted(given.deleted)
+    told = "nothing is left of it" if gone else "it is not deleted, or not all of it"
+    emit({"thread": given.deleted, "deleted": gone}, [f"{given.deleted}: {told}"], given.json)
+    return 0 if gone else 1
+
+
+def _verify(saver: TieredSaver, id: str, checked: Checked) -> None:
+    try:
+        held = saver.tiers.image(id)
+    except DataError as error:
+        checked.threads += 1
+        checked.problems.append({"thread": from_text(id), "where": "the cold store", "problem": str(error)})
+        return
+    if held is None:
+        raise missing(from_text(id))
+    options: dict[str, Any] = {"serde": ForeignSerializer(), "workers": 1, "encryption": encryption()}
+    with StatekitSaver(held, tenant=saver.tenant, **options) as alone:
+        check_thread(alone, id, checked)
+
+
+@contextmanager
+def _tiered(given: Namespace) -> Iterator[TieredSaver]:
+    with opened(given.url, create=True) as saver:
+        if not isinstance(saver, load("checkpoint.backends.tiered", "TieredSaver")):
+            raise Misuse("the URL names no cold store: add ?cold=URL to it, with % / ? & in it percent-encoded")
+        saver.setup()
+        yield saver
+
+
+def _chosen(given: Namespace, every: Callable[[], list[str]]) -> list[str]:
+    if bool(given.threads) == given.all:
+        raise Misuse("name threads, or pass --all")
+    return every() if given.all else [to_text(id) for id in given.threads]
+
+
+def _cold(saver: TieredSaver) -> list[str]:
+    return [id for page in saver.tiers.cold_threads() for id in page]

@@ -1,0 +1,1 @@
+"""See, compare, replay and branch what a thread has stored."""

@@ -1,0 +1,192 @@
+"""Runs and forks that start at a stored checkpoint, each written once for sync and async callers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.errors import InvalidUpdateError
+
+from langgraph_statekit.errors import CheckpointMissing, Misuse, NotMade
+from langgraph_statekit.rehearsal import MODE_KEY
+from langgraph_statekit.timetravel.moments import FORK_FROM, FORK_OF, Point, point_of
+from langgraph_statekit.timetravel.overlay import Overlay
+from langgraph_statekit.timetravel.purity import refused
+from langgraph_statekit.timetravel.reading import Graph, Reading, Where
+from langgraph_statekit.timetravel.results import Snapshot
+
+Effects: TypeAlias = Literal["dry", "replay", "live"]
+_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
+_MOST_STEPS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a run.
+
+    Attributes:
+        start: The checkpoint that it went on from.
+        stopped: `end`; `before NODE`; `waits` for an answer; `steps`, as many as were asked for; or which effect is not
+            recorded, and was not made.
+        nodes: What ran, in order.
+    """
+
+    start: Point
+    stopped: str
+    nodes: tuple[str, ...]
+
+
+class Running:
+    """Runs the graph of one thread.
+
+    Args:
+        reading: The thread.
+        config: What the runs get beside the thread's address.
+        pure: Names of nodes that may run again.
+    """
+
+    def __init__(self, reading: Reading, config: RunnableConfig, pure: Collection[str]) -> None:
+        self._reading = reading
+        self._config = config
+        self._pure = frozenset(pure)
+
+    def _run_config(self, point: Point | None = None, more: Mapping[str, Any] | None = None) -> RunnableConfig:
+        given = {key: value for key, value in self._config.get("configurable", {}).items() if key != "checkpoint_id"}
+        address = {} if point is None else point.config["configurable"]
+        return {**self._config, "configurable": {**given, **address, **(more or {})}}
+
+    async def root(self, where: Where, what: str) -> Point:
+        """Return the checkpoint that is meant, of the graph itself.
+
+        Raises:
+            Misuse: It is one of a subgraph.
+        """
+        point = await self._reading.point(where)
+        if point.ns:
+            raise Misuse(
+                f"LangGraph cannot {what} inside a subgraph: the subgraph would start from its beginning; {what} at "
+                f"the checkpoint that it was started from, {point.above!r}"
+            )
+        return point
+
+    def require(self, effects: object) -> None:
+        """Raise `Misuse` for a mode that there is not."""
+        if effects not in get_args(Effects):
+            raise Misuse(f"effects must be one of {', '.join(map(repr, get_args(Effects)))}, not {effects!r}")
+
+    def scratch(self) -> Graph:
+        """Return the graph with a saver that writes to memory."""
+        graph = self._graph("replay")
+        return graph.copy({"checkpointer": Overlay(self._reading.side.saver)})
+
+    def _graph(self, what: str) -> Graph:
+        if self._reading.graph is None:
+            raise Misuse(f"{what} needs the graph: make TimeTravel(graph, config), not of the saver alone")
+        return self._reading.graph
+
+    async def run(
+        self, where: Where, stop_before: str | Collection[str] | None, effects: Effects, steps: int | None = None
+    ) -> Ran:
+        """Run on from a checkpoint, one superstep after the other."""
+        point = await self.root(where, "replay")
+        stops = [stop_before] if isinstance(stop_before, str) else list(stop_before or ())
+        self._require_nodes(stops)
+        more: dict[str, Any] = {} if effects == "live" else {MODE_KEY: effects}
+        config = self._run_config(point, more)
+        ran: list[str] = []
+        for count in range(_MOST_STEPS):
+            state = await self._reading.on_graph("get_state", config)
+            if not state.next:
+                return Ran(point, "end", tuple(ran))
+            if count and any(task.interrupts for task in state.tasks):
+                return Ran(point, "waits", tuple(ran))
+            if stop := next((node for node in state.next if node in stops), None):
+                return Ran(point, f"before {stop!r}", tuple(ran))
+            if steps is not None and count >= steps:
+                return Ran(point, "steps", tuple(ran))
+            if effects != "live":
+                self._refuse(state.next)
+            ran += dict.fromkeys(state.next)
+            try:
+                await self._reading.on_graph("invoke", None, config, interrupt_after="*", durability="sync")
+            except NotMade as error:
+                if effects == "replay":
+                    raise
+                return Ran(point, str(error), tuple(ran))
+            config = self._run_config(None, more)
+        return Ran(point, "steps", tuple(ran))
+
+    def _require_nodes(self, names: Collection[str]) -> None:
+        known = self._graph("replay").nodes
+        if odd := next((name for name in names if name not in known), None):
+            raise Misuse(f"stop_before names {odd!r}, which is no node of the graph")
+
+    def _refuse(self, nodes: Collection[str]) -> None:
+        if found := refused(self._graph("replay"), dict.fromkeys(nodes), self._pure):
+            raise Misuse(
+                f"LangGraph would run {', '.join(map(repr, found))} again, and may repeat what that did: declare it "
+                "with @pure or pure=[...], wrap what it does in effects, stop before it with stop_before, or pass "
+                "effects='live' to really run it"
+            )
+
+    async def fork(
+        self, where: Where, edit: Mapping[str, Any] | None, as_node: str | None, metadata: Mapping[str, Any]
+    ) -> Snapshot:
+        """Make a checkpoint the newest one, with an edit if given."""
+        point = await self.root(where, "fork")
+        if metadata:
+            metadata = {**metadata, FORK_FROM: (await self._reading.point(None)).id}
+        if edit is None and as_node is None:
+            return await self._reading.snapshot(await self._copy(point, metadata))
+        config = self._run_config(point)
+        config["metadata"] = {**config.get("metadata", {}), **metadata, FORK_OF: point.id}
+        try:
+            made = await self._reading.on_graph("update_state", config, edit, as_node=as_node)
+        except InvalidUpdateError as error:
+            raise Misuse(f"the edit cannot be applied at step {point.step}: {error}; pass as_node=...") from error
+        return await self._reading.snapshot(await self._loaded(made))
+
+    async def _loaded(self, config: RunnableConfig) -> Point:
+        item = await self._reading.side.call("get_tuple", config)
+        return point_of(item)
+
+    async def _copy(self, point: Point, metadata: Mapping[str, Any]) -> Point:
+        """Save a checkpoint again as the newest one.
+
+        Its parent is that of the original, since a delta channel is rebuilt from what was written to ancestors, and
+        what was written to the original came after it. What a `Command` wrote to it belongs to it and goes along.
+        """
+        item = await self._reading.side.call("get_tuple", point.config)
+        if item is None:
+            raise CheckpointMissing(f"checkpoint {point.id!r} of thread {point.thread_id!r} was removed meanwhile")
+        step = (point.step if point.step is not None else -1) + 1
+        checkpoint: Any = {**item.checkpoint, "id": str(uuid6(clock_seq=step)), "ts": datetime.now(UTC).isoformat()}
+        kept = {key: value for key, value in item.metadata.items() if not key.startswith("statekit_")}
+        told: Any = {**kept, "source": "fork", "step": step, **metadata, FORK_OF: point.id}
+        new = Point(point.thread_id, "", checkpoint["id"], point.id, step, "fork", None, {}, None)
+        writes = [
+            (channel, value)
+            for task, channel, value in item.pending_writes or ()
+            if task == _NULL_TASK and channel not in WRITES_IDX_MAP
+        ]
+        side = self._reading.side
+        if writes:
+            await side.call("put_writes", self._run_config(new), writes, _NULL_TASK)
+        real = (item.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+        parent = self._run_config()
+        parent["configurable"] |= {"thread_id": point.thread_id, "checkpoint_ns": ""}
+        if real:
+            parent["configurable"]["checkpoint_id"] = real
+        await side.call("put", parent, checkpoint, told, {})
+        return new
+
+    async def undo(self, count: int) -> Snapshot:
+        """Fork at the checkpoint so many steps before the latest."""
+        if count < 1:
+            raise Misuse(f"undo takes back at least 1 step, not {count}")
+        return await self.fork(-1 - count, None, None, {})

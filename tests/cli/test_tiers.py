@@ -1,0 +1,76 @@
+"""Archive, restore and verify, and the proof of a deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from langgraph_statekit import SqliteSaver, open_saver
+from tests.cli.kit import Run, address
+from tests.faces import checkpoint, config, metadata
+from tests.stores_under_test import Store
+
+
+@pytest.fixture
+def store(new_store: Callable[[str], Store]) -> Store:
+    made = new_store("tiered")
+    with made.open() as saver:
+        for thread in ("one", "two"):
+            at = config(thread)
+            for number in range(4):
+                at = saver.put(at, checkpoint({"x": number}, {"x": number}), metadata(number), {"x": number})
+    return made
+
+
+def test_threads_are_archived_verified_and_restored_to_an_empty_hot_store(
+    store: Store, run: Run, tmp_path: Path
+) -> None:
+    url = address(store)
+    assert run("archive", "one", "--json", "--url", url).json == {"archived": 1, "stay": []}
+    told = run("archive", "one", "--json", "--url", url)
+    assert (told.code, told.json["stay"]) == (1, ["one"])
+    assert run("archive", "--all", "--url", url).code == 0
+    assert {each["thread"] for each in run("ls", "--json", "--url", url).json} == {"one", "two"}
+    told = run("verify", "--all", "--json", "--url", url)
+    assert (told.code, told.json) == (0, {"threads": 2, "checkpoints": 8, "problems": []})
+    hot = tmp_path / "new.db"
+    elsewhere = f"sqlite:///{hot}?cold={quote(store.options['cold'], safe='')}"
+    assert run("restore", "--all", "--json", "--url", elsewhere).json == {"restored": 2}
+    with SqliteSaver(hot) as alone:
+        assert [each.checkpoint["channel_values"]["x"] for each in alone.list(config("two"))] == [3, 2, 1, 0]
+    assert run("restore", "three", "--url", url).code == 2
+
+
+def test_verify_finds_a_damaged_pack(store: Store, run: Run) -> None:
+    assert run("archive", "--all", "--url", address(store)).code == 0
+    root = Path(store.options["cold"].removeprefix("file://"))
+    pack = max((path for path in root.rglob("*") if path.is_file() and path.name != "head"), key=lambda p: p.name)
+    pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+    told = run("verify", "--all", "--json", "--url", address(store))
+    assert told.code == 1
+    assert [each["where"] for each in told.json["problems"]] == ["the cold store"]
+
+
+def test_doctor_proves_that_a_thread_is_deleted(store: Store, run: Run) -> None:
+    url = address(store)
+    assert run("doctor", "--deleted", "one", "--url", url).code == 1
+    with store.open() as saver:
+        saver.delete_thread("one")
+    assert run("doctor", "--deleted", "one", "--json", "--url", url).json == {"thread": "one", "deleted": True}
+    assert run("doctor", "--deleted", "two", "--url", url).code == 1
+
+
+def test_a_url_without_a_cold_store_is_refused(store: Store, run: Run) -> None:
+    told = run("verify", "--all", "--url", store.url)
+    assert told.code == 2
+    assert "?cold=" in told.err
+
+
+def test_a_cold_store_may_stand_in_the_query(tmp_path: Path) -> None:
+    cold = quote(f"file://{tmp_path}/cold", safe="")
+    with open_saver(f"sqlite:///{tmp_path}/a.db?cold={cold}&mode=write_through&lock_wait_s=5") as saver:
+        saver.put(config(), checkpoint({"x": 1}), metadata(), {"x": 1})
+    assert list((tmp_path / "cold").rglob("head"))
