@@ -250,12 +250,14 @@ def _framed(frame: str, text: str, before: str, max_chars: int) -> str:
 
 
 def answered(answer: Any) -> str:
-    """Return the text of a model's answer, without its thoughts."""
+    """Return the text of a model's answer, without its thoughts and what no store takes; None is a blank one."""
+    if answer is None:
+        return ""
     if isinstance(answer, BaseMessage):
         answer = plain_text(answer)
     if not isinstance(answer, str):
         raise Misuse(f"a summarizer must give a text or a message, not {type(answer).__name__}")
-    return _THOUGHT.sub("", answer).strip()
+    return _THOUGHT.sub("", answer).strip().encode("utf-8", "replace").decode()
 
 
 def wrong(said: str, job: Job, text: str) -> str:

@@ -15,6 +15,7 @@ from langgraph_statekit.context.window import is_made, key_of, live_question
 
 LEAST_CHARS: Final = 120
 """What is shorter is not shortened."""
+_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,13 @@ def fitted(
     for at in _candidates(shown):
         if over <= 0:
             break
-        message = shown[at]
-        short = _shortened(message, over, counter)
-        saved = counter.message(message) - counter.message(short)
+        message, less, saved = shown[at], over, 0
+        for _ in range(_TRIES):  # what was cut may weigh less than its share: JSON, letters of several bytes
+            short = _shortened(message, less, counter)
+            saved = counter.message(message) - counter.message(short)
+            if saved >= over:
+                break
+            less += over - saved
         if saved > 0:
             shown[at] = short
             omissions.append(Omission(message_id=key_of(message), why="the prompt's limit", tokens=saved))

@@ -38,6 +38,13 @@ BAD = {
 }
 
 
+def test_a_function_that_gives_nothing_is_a_failure_and_half_a_letter_is_stored_as_a_mark() -> None:
+    nothing = build_context(conversation(4), None, POLICY, summarizer=lambda messages: None)
+    assert [each.problem for each in nothing.compactions] == ["blank"]
+    half = build_context(conversation(4), None, POLICY, summarizer=Recorder("They said \ud800 twice."))
+    assert half.summary["nodes"][0]["text"] == "They said ? twice."
+
+
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 def test_an_answer_that_is_no_summary_leaves_the_history_whole(answer: Any) -> None:
     history, recorder = conversation(4), Recorder(answer)
@@ -90,6 +97,15 @@ def test_one_good_answer_ends_the_failures() -> None:
     context = build_context(conversation(5), summary, POLICY, summarizer=recorder)
     assert context.summary["failures"] is None
     assert [node["text"] for node in context.summary["nodes"]] == ["Fine."]
+
+
+@pytest.mark.parametrize("found", ['{"rows": [' + "1, " * 60_000, "{" + '"值"' * 60_000, "a" * 9_000 + "值" * 60_000])
+def test_a_result_is_shortened_as_far_as_the_limit_wants_whatever_it_is_made_of(found: str) -> None:
+    history = conversation(1)[:3]
+    history[2].content = found
+    context = build_context(history, None, ContextPolicy(max_tokens=("tokens", 3_000)))
+    assert context.over_tokens == 0
+    assert len(str(context.messages[2].content)) > 2_000
 
 
 def test_beyond_the_limit_it_does_not_wait_for_a_summarizer_that_fails() -> None:
