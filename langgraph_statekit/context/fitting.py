@@ -46,13 +46,14 @@ def fitted(
     for at in _candidates(shown):
         if over <= 0:
             break
-        message, less, saved = shown[at], over, 0
-        for _ in range(_TRIES):  # what was cut may weigh less than its share: JSON, letters of several bytes
+        message, less, saved = shown[at], float(over), 0
+        has = counter.message(message)
+        for _ in range(_TRIES):  # what is left may weigh more than its share: letters of several bytes
             short = _shortened(message, less, counter)
-            saved = counter.message(message) - counter.message(short)
+            saved = has - counter.message(short)
             if saved >= over:
                 break
-            less += over - saved
+            less = has - (has - less) * max(0, has - over) / max(1, has - saved) * 0.95
         if saved > 0:
             shown[at] = short
             omissions.append(Omission(message_id=key_of(message), why="the prompt's limit", tokens=saved))
@@ -70,7 +71,7 @@ def _candidates(prompt: Sequence[BaseMessage]) -> Iterator[int]:
     )
 
 
-def _shortened(message: BaseMessage, over: int, counter: TokenCounter) -> BaseMessage:
+def _shortened(message: BaseMessage, over: float, counter: TokenCounter) -> BaseMessage:
     """Return the message with so many tokens less, if its text has them."""
     text = plain_text(message)
     has = max(1, counter.message(message))
