@@ -49,7 +49,7 @@ LAYERS = [
     {"context.copies", "context.plain_text", "context.window"},
     {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
     {"context.pins"},
-    {"context.extract", "context.summaries", "context.plan"},
+    {"context.extract", "context.summaries", "context.plan", "context.shown"},
     {"context.asking", "context.compress", "context.knowledge", "context.resources"},
     {"context.draft"},
     {"context.core"},

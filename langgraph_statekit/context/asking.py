@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -17,6 +17,7 @@ from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
 from langgraph_statekit.context.tokens import plain_json
+from langgraph_statekit.context.words import TONGUES
 from langgraph_statekit.errors import Misuse
 
 Ask: TypeAlias = Callable[[str], Awaitable[Any]]
@@ -78,6 +79,8 @@ _SCRIPTS: Final = {
 _SPEAKER: Final = re.compile(r"^\[[^\]\n]*\]", re.MULTILINE)
 _ECHO_CHARS: Final = 120
 _LETTERS: Final = 20
+_WORDS: Final = 4
+_WORD: Final = re.compile(r"[^\W\d_]+")
 _GROSS: Final = 8
 """An answer so many times too long is no summary that a shorter wording could save."""
 _CHARS_PER_TOKEN: Final = 4
@@ -122,12 +125,13 @@ def asks(summarizer: Any, *, sync: bool) -> Ask | None:
     """
     if summarizer is None:
         return None
-    runnable = _runnable(summarizer)
-    if sync and isinstance(runnable, RunnableLambda) and not hasattr(runnable, "func"):
-        raise Misuse("the summarizer is an async function: call the graph with ainvoke, or pass a function")
+    if not isinstance(summarizer, (str, Runnable)) and not callable(summarizer):
+        raise Misuse(f"a summarizer is a model, its name, a runnable or a function, not {type(summarizer).__name__}")
 
     async def ask(prompt: str) -> Any:
-        said: Any = [HumanMessage(prompt)]
+        runnable, said = _runnable(summarizer), cast("Any", [HumanMessage(prompt)])
+        if sync and isinstance(runnable, RunnableLambda) and not hasattr(runnable, "func"):
+            raise Misuse("the summarizer is an async function: call the graph with ainvoke, or pass a function")
         return runnable.invoke(said, CONFIG) if sync else await runnable.ainvoke(said, CONFIG)
 
     return ask
@@ -143,9 +147,7 @@ def _runnable(summarizer: Any) -> Runnable[Any, Any]:
         return made
     if isinstance(summarizer, Runnable):
         return summarizer
-    if callable(summarizer):
-        return RunnableLambda(summarizer)
-    raise Misuse(f"a summarizer is a model, its name, a runnable or a function, not {type(summarizer).__name__}")
+    return RunnableLambda(summarizer)
 
 
 def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None = None) -> str:
@@ -248,12 +250,14 @@ def _framed(frame: str, text: str, before: str, max_chars: int) -> str:
 
 
 def answered(answer: Any) -> str:
-    """Return the text of a model's answer, without its thoughts."""
+    """Return the text of a model's answer, without its thoughts and what no store takes; None is a blank one."""
+    if answer is None:
+        return ""
     if isinstance(answer, BaseMessage):
         answer = plain_text(answer)
     if not isinstance(answer, str):
         raise Misuse(f"a summarizer must give a text or a message, not {type(answer).__name__}")
-    return _THOUGHT.sub("", answer).strip()
+    return _THOUGHT.sub("", answer).strip().encode("utf-8", "replace").decode()
 
 
 def wrong(said: str, job: Job, text: str) -> str:
@@ -267,19 +271,27 @@ def wrong(said: str, job: Job, text: str) -> str:
     folded = _folded(said)
     if len(folded) >= _ECHO_CHARS and (folded in _folded(text) or folded in _folded(PROMPT)):
         return "echo of the input"
-    if not _same_scripts(said, text + job.before):
+    source = _SPEAKER.sub("", text + job.before)
+    if _foreign(_letters_of(said), _letters_of(source), _LETTERS) or _foreign(
+        _words_of(said), _words_of(source), _WORDS
+    ):
         return "wrong language"
     return ""
 
 
-def _same_scripts(said: str, text: str) -> bool:
-    counts = {name: len(script.findall(said)) for name, script in _SCRIPTS.items()}
-    main = max(counts, key=counts.__getitem__)
-    if counts[main] < _LETTERS:
-        return True
-    text = _SPEAKER.sub("", text)
-    letters = {name: len(script.findall(text)) for name, script in _SCRIPTS.items()}
-    return letters[main] * 10 >= sum(letters.values())
+def _foreign(said: Mapping[str, int], source: Mapping[str, int], least: int) -> bool:
+    """Tell whether what an answer has most of, so many at least, is hardly found in its source."""
+    main = max(said, key=said.__getitem__)
+    return said[main] >= least and source[main] * 10 < sum(source.values())
+
+
+def _letters_of(text: str) -> dict[str, int]:
+    return {name: len(script.findall(text)) for name, script in _SCRIPTS.items()}
+
+
+def _words_of(text: str) -> dict[str, int]:
+    words = _WORD.findall(text.lower())
+    return {name: sum(word in common for word in words) for name, common in TONGUES.items()}
 
 
 def _parts(text: str, most_chars: int) -> list[str]:

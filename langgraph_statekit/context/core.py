@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.context.asking import Answer, Ask, Job, asks, summarize, transcript
-from langgraph_statekit.context.draft import Draft, digested, prompt_of, settled
+from langgraph_statekit.context.draft import Draft, View, digested, settled, view_of
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.fitting import Omission, fitted
 from langgraph_statekit.context.pins import find_pins
@@ -101,12 +101,16 @@ class _Rules:
     ask: Ask | None
     weighed: list[Any] = field(default_factory=list)
 
-    def tokens(self, prompt: list[BaseMessage]) -> int:
+    def tokens(self, view: View) -> int:
         """Return what a prompt and what is sent beside it take; one prompt is asked about several times in a row."""
-        if not self.weighed or self.weighed[0] is not prompt:
-            self.weighed[:] = [prompt, self.counter(prompt) + self.extra_tokens]
+        if not self.weighed or self.weighed[0] is not view:
+            self.weighed[:] = [view, view.tokens(self.counter) + self.extra_tokens]
         found: int = self.weighed[1]
         return found
+
+    def over(self, view: View) -> bool:
+        """Tell whether a prompt is beyond the limit."""
+        return self.limit is not None and self.tokens(view) > self.limit
 
 
 def build_context(
@@ -179,13 +183,13 @@ async def _build(
     draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
     compactions: list[Compaction] = []
     if compact:
-        draft, prompt, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
+        draft, view, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
     else:
-        prompt = prompt_of(draft, policy)
-    omissions, over = list[Omission](), 0
-    if rules.limit is not None and rules.tokens(prompt) > rules.limit:
+        view = view_of(draft, policy)
+    prompt, omissions, over = view.messages, list[Omission](), 0
+    if rules.limit is not None and rules.over(view):
         prompt, omissions = fitted(prompt, rules.limit - extra_tokens, rules.counter)
-        over = max(0, rules.tokens(prompt) - rules.limit)
+        over = max(0, rules.counter(prompt) + extra_tokens - rules.limit)
     return Context(
         messages=prompt,
         summary=draft.summary,
@@ -197,25 +201,28 @@ async def _build(
     )
 
 
-async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessage], list[Compaction]]:
+async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, View, list[Compaction]]:
     """Compact until no trigger holds, the target is reached, or nothing more may go; return the prompt too."""
     policy, done = rules.policy, list[Compaction]()
-    prompt, shown = prompt_of(draft, policy), draft
+    view, shown = view_of(draft, policy), draft
     for _ in range(_MOST_STEPS):
         if shown is not draft:
-            prompt, shown = prompt_of(draft, policy), draft
-        tokens = partial(rules.tokens, prompt)
-        due = reason(draft.messages, draft.start, prompt, policy, tokens, rules.window_tokens)
-        over = rules.limit is not None and rules.tokens(prompt) > rules.limit
+            view, shown = view_of(draft, policy), draft
+        tokens = partial(rules.tokens, view)
+        now = (draft.messages, draft.start, view.messages, view.shown.turns)
+        due = reason(*now, policy, tokens, rules.window_tokens)
+        over = rules.over(view)
         if due is None and done and policy.compact_to is not None:
             more = replace(policy, trigger=policy.compact_to)
-            due = reason(draft.messages, draft.start, prompt, more, tokens, rules.window_tokens)
+            due = reason(*now, more, tokens, rules.window_tokens)
         if due is None and not over:
             break
         shorter = settled(draft, policy)
         if shorter is not draft:
-            draft = shorter
-            if due is None or _spared(prompt, prompt_of(draft, policy), due, rules):
+            draft, before = shorter, view
+            view, shown = view_of(draft, policy), draft
+            over = rules.over(view)  # a digest of an empty result is longer than that
+            if due is None or _spared(before, view, due, rules):
                 continue  # that may have been enough
         end = None if due is None else cut(draft.messages, draft.start, policy, rules.counter, rules.window_tokens, due)
         if end is None and over:
@@ -229,12 +236,12 @@ async def _compacted(draft: Draft, rules: _Rules) -> tuple[Draft, list[BaseMessa
         done += made
         if not made or made[0].node_id is None:
             break
-    return draft, prompt if shown is draft else prompt_of(draft, policy), done
+    return draft, view if shown is draft else view_of(draft, policy), done
 
 
-def _spared(prompt: list[BaseMessage], shorter: list[BaseMessage], due: Size, rules: _Rules) -> bool:
+def _spared(view: View, shorter: View, due: Size, rules: _Rules) -> bool:
     """Tell whether shorter tool results alone put off the next compaction for long enough; turns stay as many."""
-    return due[0] != "turns" and rules.tokens(shorter) <= (1 - LEAST_GAIN) * rules.tokens(prompt)
+    return due[0] != "turns" and rules.tokens(shorter) <= (1 - LEAST_GAIN) * rules.tokens(view)
 
 
 def _how(draft: Draft, rules: _Rules, *, over: bool) -> str:

@@ -46,7 +46,7 @@ _TEMPERATURE: Final = re.compile(r"temp|^t_|feels")
 _UNIT_KEYS: Final = ("unit", "units", "currency")
 _ERROR: Final = re.compile(r"^(?:[\w.]*(?:Error|Exception)\b|error\b|fatal\b|failed\b|错误|失败)", re.IGNORECASE)
 _RAISED: Final = re.compile(r"^(?!\s)[\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*", re.MULTILINE)
-_TABLE_RULE: Final = re.compile(r"^\s*\|?\s*:?-{2,}[\s|:-]*$")
+_TABLE_RULE: Final = re.compile(r"^(?:\s|\|)*+:?-{2,}[\s|:-]*$")
 
 
 def calls_of(message: BaseMessage) -> dict[str, Call]:

@@ -10,7 +10,8 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.context.compress import compress
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.repair import is_blank, repair, user_first
+from langgraph_statekit.context.repair import is_blank, opening, repair
+from langgraph_statekit.context.shown import Shown
 from langgraph_statekit.context.summaries import SessionSummary, message_of
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import head, key_of, live_question
@@ -60,38 +61,58 @@ def _first_unsettled(draft: Draft) -> int:
     last = draft.summary["settled"]
     if last is not None:
         for at in range(len(draft.messages) - 1, draft.start - 1, -1):
-            if key_of(draft.messages[at]) == last:
+            id = draft.messages[at].id
+            if id == last if id else key_of(draft.messages[at]) == last:
                 return at + 1
     return draft.start
 
 
-def prompt_of(draft: Draft, policy: ContextPolicy) -> list[BaseMessage]:
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a model would be sent: `front`, then the messages of `shown`."""
+
+    front: list[BaseMessage]
+    shown: Shown
+    messages: list[BaseMessage]
+
+    def tokens(self, counter: TokenCounter) -> int:
+        """Return the tokens of the messages."""
+        return counter(self.front) + self.shown.tokens(counter)
+
+
+def view_of(draft: Draft, policy: ContextPolicy) -> View:
     """Return what a model would be sent."""
     messages, start = draft.messages, draft.start
-    front = head(messages)
-    systems = list(messages[:front])
-    if start > front and any(node["systems"] for node in draft.summary["nodes"]):
-        systems += [message for message in messages[front:start] if message.type == "system"]
-    systems += [message for message in messages[max(start, front) :] if message.type == "system"]
-    systems = [message for message in systems if not is_blank(message.content)]
+    at = head(messages)
+    systems = list(messages[:at])
+    if start > at and any(node["systems"] for node in draft.summary["nodes"]):
+        systems += [message for message in messages[at:start] if message.type == "system"]
     live = live_question(messages)
-    tail = _tail(draft, policy, live)
-    shown = _summary_message(draft, policy, live)
-    return [*systems, shown, *repair(tail)] if shown is not None else [*systems, *user_first(repair(tail))]
+    tail = _tail(draft, policy, live, max(start, at))
+    systems += tail.systems
+    front: list[BaseMessage] = [message for message in systems if not is_blank(message.content)]
+    asked = repair(messages[live.start : min(live.stop, start)])
+    summary = _summary_message(draft, policy, live)
+    front += opening([*asked, *tail.messages[:1]]) if summary is None else [summary]
+    front += asked
+    return View(front, tail, [*front, *tail.messages])
 
 
-def _tail(draft: Draft, policy: ContextPolicy, live: range) -> list[BaseMessage]:
-    """Return the unsummarized messages as they are shown, with the live question at the front if it is summarized."""
-    messages, start = draft.messages, draft.start
-    tail = list(messages[start:])
-    until = _first_unsettled(draft) - start
-    if until > 0:
-        older = tail[:until]
+def _tail(draft: Draft, policy: ContextPolicy, live: range, start: int) -> Shown:
+    """Return the unsummarized messages as they are shown."""
+    tail = draft.messages[start:]
+    until = max(0, _first_unsettled(draft) - start)
+    answered = min(until, max(0, live.start - start))
+
+    def show(at: int) -> Sequence[BaseMessage]:
+        if at >= until:
+            return tail[at:]
+        older: Sequence[BaseMessage] = tail[:until]
         if policy.tool_results.digest == "auto":
             older = compress(older, policy.tool_results)
-        answered = max(0, live.start - start)
-        tail[:until] = [*map(_without_thoughts, older[:answered]), *older[answered:]]
-    return [*messages[live.start : min(live.stop, start)], *tail] if live.start < start else tail
+        return [*map(_without_thoughts, older[:answered]), *older[answered:], *tail[until:]][at:]
+
+    return Shown(tail, until, (until, answered, policy.tool_results) if until else None, show)
 
 
 def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanMessage | None:

@@ -20,8 +20,8 @@ __all__ = ["extract", "find_pins"]
 
 JOINT: Final = "; "
 _PART: Final = re.compile(
-    r"\s*(?:[;；，、|—–…]|\s-\s|,(?!\s?\d)|\.{3})[\s,]*"
-    r"|\s+(?=(?:and|but|because|so|since|while|although|though|which|who|where|when|especially|plus)\s)"
+    r"(?:[;；，、|—–…]|\s-\s|,(?!\s?\d)|\.{3})[\s,]*"
+    r"|\s(?=(?:and|but|because|so|since|while|although|though|which|who|where|when|especially|plus)\s)"
 )
 _BOUND: Final = re.compile(
     r"\b(?:not|no|never|none|nobody|nothing|nor|neither|cannot|without|unless|except|only|if|until|avoid|instead)\b"

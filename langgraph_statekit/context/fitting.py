@@ -15,6 +15,7 @@ from langgraph_statekit.context.window import is_made, key_of, live_question
 
 LEAST_CHARS: Final = 120
 """What is shorter is not shortened."""
+_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,14 @@ def fitted(
     for at in _candidates(shown):
         if over <= 0:
             break
-        message = shown[at]
-        short = _shortened(message, over, counter)
-        saved = counter.message(message) - counter.message(short)
+        message, less, saved = shown[at], float(over), 0
+        has = counter.message(message)
+        for _ in range(_TRIES):  # what is left may weigh more than its share: letters of several bytes
+            short = _shortened(message, less, counter)
+            saved = has - counter.message(short)
+            if saved >= over:
+                break
+            less = has - (has - less) * max(0, has - over) / max(1, has - saved) * 0.95
         if saved > 0:
             shown[at] = short
             omissions.append(Omission(message_id=key_of(message), why="the prompt's limit", tokens=saved))
@@ -65,7 +71,7 @@ def _candidates(prompt: Sequence[BaseMessage]) -> Iterator[int]:
     )
 
 
-def _shortened(message: BaseMessage, over: int, counter: TokenCounter) -> BaseMessage:
+def _shortened(message: BaseMessage, over: float, counter: TokenCounter) -> BaseMessage:
     """Return the message with so many tokens less, if its text has them."""
     text = plain_text(message)
     has = max(1, counter.message(message))

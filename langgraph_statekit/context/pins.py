@@ -18,7 +18,8 @@ PINS_OF_ONE_MESSAGE: Final = 12
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns))  # of small letters: looking for both sizes takes twice as long
+    assert not re.search(r"(?<!\\)[A-Z]", "".join(patterns)), "they are looked for in small letters"
+    return re.compile("|".join(patterns))  # looking for letters of both sizes takes twice as long
 
 
 _LABEL: Final = re.compile(
@@ -49,16 +50,16 @@ _SELF: Final = _any(
     r"\bmy (?:full |first |last |user |account |order |customer |member |email |phone |home |work |credit |loyalty )*"
     r"(?:name|id|number|email|address|phone|birthday|birth date|zip(?: code)?|age|account|reservation|confirmation"
     r"|booking)(?: (?:number|code|id|address))? (?:is|was|:)",
-    r"\bI(?:['’]m| am) (?:\d+|allergic|vegan|vegetarian|diabetic|pregnant|called|based in|from)\b",
-    r"\bI(?:['’]m| am) an? [\w-]+ (?:by|at|for|in)\b",
+    r"\bi(?:['’]m| am) (?:\d+|allergic|vegan|vegetarian|diabetic|pregnant|called|based in|from)\b",
+    r"\bi(?:['’]m| am) an? [\w-]+ (?:by|at|for|in)\b",
     r"\b(?:call me|i live in|i work (?:as|at|for)|i was (?:born|diagnosed)|diagnosed with|allerg(?:y|ies|ic) to)\b",
     r"我叫|我是\S|我住|我今年|过敏|我在\S{2,12}工作",
     r"我的(?:名字|姓名|邮箱|电话|手机|地址|生日|账号|会员号|订单号|身份证|护照|工号)",
 )
 _PREFERENCE: Final = _any(
     r"\b(?:i|we|users?|customer|client)(?:['’]d| would)? (?:\w+ly )?prefers?\b",
-    r"\bI (?:really |absolutely )?(?:hate|dislike|can['’]t stand)\b",
-    r"\bI (?:always|never|only|don['’]t) (?:eat|drink|fly|use|take|work|buy|pay|book|travel)\b",
+    r"\bi (?:really |absolutely )?(?:hate|dislike|can['’]t stand)\b",
+    r"\bi (?:always|never|only|don['’]t) (?:eat|drink|fly|use|take|work|buy|pay|book|travel)\b",
     r"\b(?:user wants|my (?:favou?rite|preferred|preference)|i(?:['’]d| would) rather)\b",
     r"我(?:更|比较|最|很|特别)?(?:喜欢|偏好|讨厌|不喜欢|习惯|倾向)|我(?:从不|总是|一般都|只)",
 )

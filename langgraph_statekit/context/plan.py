@@ -48,21 +48,19 @@ def reason(
     messages: Sequence[BaseMessage],
     start: int,
     prompt: Sequence[BaseMessage],
+    has_turns: int,
     policy: ContextPolicy,
     tokens: Callable[[], int],
     window_tokens: int | None,
 ) -> Size | None:
-    """Return the trigger that is reached, None if none is. `prompt`, of so many tokens, would be sent now."""
+    """Return the trigger that is reached, None if none is. `prompt`, with so many turns, would be sent now."""
 
     def reached(size: Size) -> bool:
         unit, number = size
         if unit == "messages":
             return len(messages) - start >= number
         if unit == "turns":
-            if len(messages) - start < number - 1:
-                return False
-            has = len(turns(messages, start))
-            return has >= number or has + (live_question(messages).start < start) >= number
+            return has_turns >= number or (has_turns + 1 >= number and live_question(messages).start < start)
         if unit == "bytes":
             return sum(map(_bytes_of, prompt)) >= number
         most = in_tokens(size, window_tokens)

@@ -24,16 +24,16 @@ _MOST_ID_CHARS: Final = 40
 _copies: Final = Copies()
 
 
-def sound_until(messages: Sequence[BaseMessage], seen: set[str]) -> int:
+def sound_until(messages: Sequence[BaseMessage], seen: set[str], start: int = 0) -> int:
     """Return up to where `repair` would change nothing, always the begin of a block; the ids of its calls go to `seen`.
 
     This is the fast path of every model call.
     """
     waiting: list[str] = []
     asked: list[str] = []
-    block = 0
-    for at, message in enumerate(messages):
-        fields = message.__dict__  # a history is long, and attributes of pydantic models are slow
+    block = start
+    for at in range(start, len(messages)):
+        fields = messages[at].__dict__  # a history is long, and attributes of pydantic models are slow
         kind = fields["type"]
         if kind == "tool":
             if not waiting or waiting.pop(0) != fields["tool_call_id"]:
@@ -74,9 +74,31 @@ def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     kept = [message for message in messages if message.type not in ("system", "remove")]
     taken: set[str] = set()
     until = sound_until(kept, taken)
-    if until == len(kept):
-        return kept
-    out, rest = kept[:until], kept[until:]
+    return kept if until == len(kept) else kept[:until] + mended(kept[until:], taken)
+
+
+def settled_block(messages: Sequence[BaseMessage], at: int, taken: set[str]) -> list[BaseMessage]:
+    """Return a repaired block that no later message can change, as many messages as it has.
+
+    Empty for a block in which calls and results do not fit, and for the last one.
+    """
+    message = messages[at].__dict__
+    calls, end = message.get("tool_calls") or [], at + 1 + len(message.get("tool_calls") or [])
+    ids = [call["id"] for call in calls]
+    if end >= len(messages) or messages[end].type == "tool" or message.get("invalid_tool_calls"):
+        return []
+    if not calls:
+        return [] if message["type"] == "tool" else [_said(messages[at])]
+    results = messages[at + 1 : end]
+    if not all(ids) or len({*ids}) < len(ids) or [each.__dict__.get("tool_call_id") for each in results] != ids:
+        return []
+    asked, calls = _with_own_ids(cast("AIMessage", messages[at]), taken)
+    return [asked, *map(_answer, results, calls, results, range(len(calls)))]
+
+
+def mended(rest: Sequence[BaseMessage], taken: set[str]) -> list[BaseMessage]:
+    """Return the messages from where something must be repaired; `taken` are the ids of calls before them."""
+    out: list[BaseMessage] = []
     owners = pairs(rest)
     results = {owner: rest[at] for at, owner in owners.items()}
     for at, message in enumerate(rest):
@@ -216,8 +238,8 @@ def _block(block: Any, renamed: dict[str | None, list[str | None]]) -> Any:
     return {**block, place: names.pop(0)} if names else None
 
 
-def user_first(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Return the messages with a user's message at the front, as Anthropic and Gemini want it."""
+def opening(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return what must stand before messages that do not begin with a user's, as Anthropic and Gemini want it."""
     if not messages or messages[0].type == "human":
-        return messages
-    return [HumanMessage(BEGINNING, id=f"{key_of(messages[0])}-before"), *messages]
+        return []
+    return [HumanMessage(BEGINNING, id=f"{key_of(messages[0])}-before")]

@@ -12,20 +12,20 @@ from langgraph_statekit.context.plain_text import plain_text
 
 MARKED: Final = "marked"
 """The kind of a message with `additional_kwargs["statekit"]["verbatim"]`; it is always kept."""
-_FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^[ \t]*(`{3,}+|~{3,}+)[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _DIFF: Final = re.compile(
     r"^diff --git |^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
     r"|^--- \S[^\n]*\n\+\+\+ \S|^\*{3} (?:Begin|Update|Add) (?:Patch|File)",
     re.MULTILINE,
 )
 _TRACEBACK: Final = re.compile(
-    r"^\s*Traceback \(most recent call last\):|^\s+at [\w$.<>]+\([\w.]*(?::\d+)?\)\s*$"
+    r"^[ \t]*Traceback \(most recent call last\):|^[ \t]+at [\w$.<>]+\([\w.]*(?::\d+)?\)\s*$"
     r"|^panic: |^thread '.*' panicked at"
     r"|^Caused by: [\w.]+(?:Exception|Error)",
     re.MULTILINE,
 )
 _CLAUSE: Final = re.compile(
-    r"^\s*(?:§+\s*\d|(?:section|article|clause|schedule|annex)\s+[\dIVX]+\b|\d+\.\d+(?:\.\d+)*\.?\s+[A-Z]"
+    r"^[ \t]*(?:§{1,4}[ \t]?\d|(?:section|article|clause|schedule|annex)\s+[\dIVX]+\b|\d+\.\d+(?:\.\d+)*\.?\s+[A-Z]"
     r"|第[一二三四五六七八九十百零\d]+[条款章])",
     re.IGNORECASE | re.MULTILINE,
 )

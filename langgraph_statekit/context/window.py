@@ -57,9 +57,8 @@ def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -
 
 def live_question(messages: Sequence[BaseMessage]) -> range:
     """Return where the user's last message stands, with up to three right before it that nothing has answered."""
-    end = len(messages)
-    while end and not _asks(messages[end - 1]):
-        end -= 1
+    back = (at for at, message in enumerate(reversed(messages)) if message.type == "human" and not is_made(message))
+    end = len(messages) - next(back, len(messages))
     begin = end
     while begin > max(0, end - _MOST_LIVE) and _asks(messages[begin - 1]):
         begin -= 1

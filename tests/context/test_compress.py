@@ -16,6 +16,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph_statekit import Misuse
 from langgraph_statekit.context.asking import transcript
 from langgraph_statekit.context.compress import ContextCompressor, _copies, compress
+from langgraph_statekit.context.digest import digest
+from langgraph_statekit.context.extract import extract, find_pins
 from langgraph_statekit.context.placeholders import (
     Placeholder,
     content_id,
@@ -27,6 +29,7 @@ from langgraph_statekit.context.placeholders import (
 )
 from langgraph_statekit.context.policy import ToolResultPolicy
 from langgraph_statekit.context.tokens import fingerprint
+from langgraph_statekit.context.verbatim import verbatim_kinds
 from tests.context.histories import FEW, histories
 
 FOUND = json.dumps([{"flight_number": f"HAT{n}", "status": "available", "note": "x" * 80} for n in range(9)])
@@ -226,3 +229,16 @@ async def test_it_is_a_step_of_a_chain_too() -> None:
 def test_a_state_without_messages_is_refused(state: Any) -> None:
     with pytest.raises(Misuse, match="messages_key"):
         ContextCompressor().invoke(state)
+
+
+HOSTILE = [" ", "\n", " \n", "\t ", "`", "> a\n", "```\n", "not "]
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=map(repr, HOSTILE))
+def test_no_text_takes_patterns_longer_than_its_length_allows(piece: str) -> None:
+    """A pattern that looks back from each character would take hours here; the suite's time limit is what fails."""
+    history = [HumanMessage(piece * (1_000_000 // len(piece)) + "x")]
+    verbatim_kinds(history[0])
+    find_pins(history)
+    extract([HumanMessage(piece * (60_000 // len(piece)) + "x")], 200)
+    digest(ToolMessage(piece * (200_000 // len(piece)) + "x", tool_call_id="c1"), None)

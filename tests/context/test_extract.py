@@ -189,3 +189,15 @@ def test_pins_are_the_users_own_words(history: list[BaseMessage]) -> None:
     for pin in find_pins(history):
         assert pin in said
         assert len(pin) <= PIN_CHARS
+
+
+def test_what_users_say_of_themselves_is_pinned() -> None:
+    said = [
+        "I am vegan.",
+        "I'm 34.",
+        "I am a nurse at Charité.",
+        "I really hate window seats.",
+        "I always fly business.",
+    ]
+    for text in said:
+        assert find_pins([HumanMessage(f"Hello there. {text}")]) == [text]

@@ -38,6 +38,13 @@ BAD = {
 }
 
 
+def test_a_function_that_gives_nothing_is_a_failure_and_half_a_letter_is_stored_as_a_mark() -> None:
+    nothing = build_context(conversation(4), None, POLICY, summarizer=lambda messages: None)
+    assert [each.problem for each in nothing.compactions] == ["blank"]
+    half = build_context(conversation(4), None, POLICY, summarizer=Recorder("They said \ud800 twice."))
+    assert half.summary["nodes"][0]["text"] == "They said ? twice."
+
+
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 def test_an_answer_that_is_no_summary_leaves_the_history_whole(answer: Any) -> None:
     history, recorder = conversation(4), Recorder(answer)
@@ -90,6 +97,15 @@ def test_one_good_answer_ends_the_failures() -> None:
     context = build_context(conversation(5), summary, POLICY, summarizer=recorder)
     assert context.summary["failures"] is None
     assert [node["text"] for node in context.summary["nodes"]] == ["Fine."]
+
+
+@pytest.mark.parametrize("found", ["值" * 30_000 + "a" * 200_000, "a" * 200_000 + "值" * 30_000, "a" * 200_000])
+def test_a_result_is_shortened_as_far_as_the_limit_wants_whatever_it_is_made_of(found: str) -> None:
+    history = conversation(1)[:3]
+    history[2].content = found
+    context = build_context(history, None, ContextPolicy(max_tokens=("tokens", 3_000)))
+    assert context.over_tokens == 0
+    assert len(str(context.messages[2].content)) > 2_000
 
 
 def test_beyond_the_limit_it_does_not_wait_for_a_summarizer_that_fails() -> None:
@@ -178,6 +194,35 @@ def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
     job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
     for said in ("The upload failed with error 500.", "User could not log in; no refund yet.", "Error 500 came twice."):
         assert wrong(said, job, job.text) == ""
+
+
+SAID = {
+    "English": "I would like to book a flight to Paris with a seat by the window, and it is not for me but for my mother.",
+    "French": "Je voudrais réserver un vol pour Paris avec une place près de la fenêtre, et ce n'est pas pour moi.",
+    "German": "Ich möchte einen Flug nach Paris buchen, mit einem Platz am Fenster, und der ist nicht für mich.",
+    "Spanish": "Quiero reservar un vuelo a París con una plaza de ventana, que es para mi madre y no para los demás.",
+}
+
+
+@pytest.mark.parametrize("spoken", SAID)
+@pytest.mark.parametrize("answered", SAID)
+def test_a_summary_in_another_language_of_the_same_letters_is_none(spoken: str, answered: str) -> None:
+    text = f"[user] {SAID[spoken]}\n[assistant] OK."
+    said = {
+        "English": "The user wants to book a window seat; this was not done and they have been told which flights are left.",
+        "French": "Le client veut une place dans un avion pour Paris; les vols sont complets et il est prévenu.",
+        "German": "Der Kunde will einen Flug mit Fensterplatz; die Buchung ist nicht erledigt und wurde auf morgen verlegt.",
+        "Spanish": "El cliente quiere una plaza para París; los vuelos que pidió no están, pero es posible el lunes.",
+    }
+    problem = wrong(said[answered], Job(text=text, source=[], max_chars=300), text)
+    assert problem == ("" if spoken == answered else "wrong language")
+
+
+def test_a_conversation_in_two_languages_may_be_summarized_in_either() -> None:
+    text = f"[user] {SAID['French']}\n[assistant] {SAID['English']}"
+    for said in SAID.values():
+        expected = "" if said in (SAID["French"], SAID["English"]) else "wrong language"
+        assert wrong(said + " Yes.", Job(text=text, source=[], max_chars=300), text) == expected
 
 
 def test_hooks_hear_of_each_summary_and_each_failure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given
@@ -70,6 +71,32 @@ THOUGHT: list[BaseMessage] = [
 """A message with nothing but reasoning, in a prompt beyond its limit."""
 
 
+_CALL: Any = {"name": "weather", "args": {}, "id": "c1", "type": "tool_call"}
+LONG = "Please book flight HAT136 for 305 dollars. I do not want to fly before 11 AM, it makes me tired."
+SETTLED: list[BaseMessage] = [
+    AIMessage(LONG, tool_calls=[_CALL, _CALL], id="m0"),
+    HumanMessage("", id="m1"),
+    HumanMessage("", id="m2"),
+    ToolMessage([], name="weather", tool_call_id="c1", id="m3"),
+    HumanMessage(LONG, id="m4"),
+    HumanMessage(LONG, id="m5"),
+    AIMessage("", id="m6"),
+    HumanMessage(LONG, id="m7"),
+    ToolMessage("", name="weather", tool_call_id="c1", id="m8"),
+    HumanMessage(LONG, id="m9"),
+]
+BEYOND = ContextPolicy(
+    trigger=("turns", 1),
+    slice=None,
+    max_tokens=("tokens", 190),
+    fanout=1,
+    max_summary_chars=40,
+    tool_results=ToolResultPolicy(keep=1),
+    digest_gain_tokens=None,
+)
+"""A prompt within its limit that a digest longer than the empty result takes beyond it."""
+
+
 def steps(messages: Sequence[BaseMessage]) -> list[int]:
     """Return after how many messages a model is called."""
     return [at + 1 for at, message in enumerate(messages) if message.type in ("human", "tool")] or [len(messages)]
@@ -106,6 +133,8 @@ def test_what_is_not_in_the_prompt_was_shown_to_the_summarizer(
 
 
 @FEW
+@example(SETTLED, replace(BEYOND, keep=("turns", 1)), ("",))
+@example(SETTLED, replace(BEYOND, keep=("tokens", 35)), ("",))
 @given(HISTORIES, POLICIES, st.sampled_from([(), ("",), (ValueError("down"),), ("", "fine")]))
 def test_without_a_new_message_nothing_changes_and_no_model_is_asked(
     messages: list[BaseMessage], policy: ContextPolicy, answers: tuple[Any, ...]
@@ -183,6 +212,7 @@ def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseM
             )
         assert markers(text_of(messages[:end])) <= markers(text_of(after) + "".join(recorder.prompts))
         assert node.invoke(dict(state)) == {}
+        assert_strict(build_context(after, compact=False).messages)
 
 
 @FEW
