@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import langchain_core.language_models.base
 import pytest
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -24,6 +25,10 @@ if os.environ.get("STATEKIT_SUITE_ALL_FEATURES"):
     _stores.DEFAULTS.update(_stores.all_features())
     if os.environ["STATEKIT_SUITE_STORE"] != "memory":
         _stores.DEFAULTS["tenant"] = "tests"
+
+# LangGraph's tests expect that langchain is not installed: models tell its version in their metadata.
+if hasattr(langchain_core.language_models.base, "_get_langchain_version"):
+    langchain_core.language_models.base._get_langchain_version = lambda: None
 
 
 def _new_store(directory: Path) -> Any:
