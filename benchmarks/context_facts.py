@@ -14,10 +14,9 @@ from statistics import median
 from time import thread_time
 from typing import Final
 
-from langchain_core.messages import HumanMessage
-
+from benchmarks import context_extract
 from benchmarks.context_data import memory
-from langgraph_statekit.context.extract import extract, find_pins
+from benchmarks.context_extract import ours
 
 WINDOW_TURNS: Final = 15
 SIZES: Final = (200, 600, 0.1, 0.2)
@@ -40,20 +39,8 @@ def lede(turns: Sequence[str], chars: int) -> str:
     return str(summarize(" ".join(turns), max_length=chars).summary)
 
 
-def ours(turns: Sequence[str], chars: int) -> str:
-    return extract([HumanMessage(turn) for turn in turns], chars)
-
-
-def pinned(turns: Sequence[str], chars: int) -> str:
-    messages = [HumanMessage(turn) for turn in turns]
-    pins: list[str] = []
-    left = int(chars * PINNED_SHARE)
-    for pin in find_pins(messages):
-        if len(pin) < left:
-            pins.append(pin)
-            left -= len(pin) + 1
-    used = sum(len(pin) + 1 for pin in pins)
-    return "\n".join([*pins, extract(messages, chars - used, pins)])
+def pinned(texts: Sequence[str], chars: int) -> str:
+    return context_extract.pinned(texts, chars, PINNED_SHARE)
 
 
 def everything(turns: Sequence[str], chars: int) -> str:

@@ -7,35 +7,23 @@ each round the result of the round before.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from compaction_kit.compacted import CompactedContext
 from compaction_kit.runner import run_conformance
 from compaction_kit.session import build_seeded_session
-from langchain_core.messages import HumanMessage
 
-from langgraph_statekit.context.extract import extract, find_pins
+from benchmarks import context_extract
+from benchmarks.context_extract import ours
 
 ROUNDS: Final = 5
 BUDGETS: Final = (1_200, 2_000, 4_000)
 PINNED_SHARE: Final = 0.8
 
 
-def ours(texts: list[str], chars: int) -> str:
-    return extract([HumanMessage(text) for text in texts], chars)
-
-
-def pinned(texts: list[str], chars: int) -> str:
-    messages = [HumanMessage(text) for text in texts]
-    pins: list[str] = []
-    left = int(chars * PINNED_SHARE)
-    for pin in find_pins(messages):
-        if len(pin) < left:
-            pins.append(pin)
-            left -= len(pin) + 1
-    used = sum(len(pin) + 1 for pin in pins)
-    return "\n".join([*pins, extract(messages, max(0, chars - used), pins)])
+def pinned(texts: Sequence[str], chars: int) -> str:
+    return context_extract.pinned(texts, chars, PINNED_SHARE)
 
 
 def lede(texts: list[str], chars: int) -> str:

@@ -15,8 +15,9 @@ from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
 from langgraph_statekit.checkpoint.labels import labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.effects.ledger import EffectLedger
+from langgraph_statekit.effects.rules import KIND as EFFECT
 from langgraph_statekit.errors import Conflict, Corrupt, Misuse, SessionMissing
-from langgraph_statekit.extras import load as load_extra
 from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
 from langgraph_statekit.sessions.core import Core, missing
 from langgraph_statekit.sessions.facts import thread_config
@@ -40,7 +41,6 @@ from langgraph_statekit.sessions.records import (
 )
 
 _PAGE: Final = 100
-_EFFECT: Final = "effect"
 _SCRUBS: Final = 20
 _SCRUB_PAUSE_S: Final = 0.1
 
@@ -310,8 +310,8 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     while found := await sessions_of(core, user_id):
         for session_id in found:
             count = await _effects(core, session_id)
-            if count and _EFFECT not in core.saver._sync.forgetting:
-                load_extra("effects.ledger", "EffectLedger")(core.saver)  # it then forgets those of deleted threads
+            if count and EFFECT not in core.saver._sync.forgetting:
+                EffectLedger(core.saver)  # it then forgets those of deleted threads
             effects += count
             await core.remove(session_id)
             gone[session_id] = None
@@ -344,6 +344,6 @@ async def _scrubbed(core: Core) -> bool:
 async def _effects(core: Core, session_id: str) -> int:
     """Return how many effects the ledger has of a session's thread."""
     name, count, before = f"thread {to_text(session_id)}", 0, None
-    while cells := (await core.cells.cells(CellQuery(kind=_EFFECT, group=name, before=before, limit=_PAGE))).cells:
+    while cells := (await core.cells.cells(CellQuery(kind=EFFECT, group=name, before=before, limit=_PAGE))).cells:
         count, before = count + len(cells), cells[-1].place
     return count
