@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, ObjectStoreSaver
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.backend import TieredBackend
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
 from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
-from langgraph_statekit.checkpoint.options import require_numbers
-from langgraph_statekit.checkpoint.records import to_text
+from langgraph_statekit.checkpoint.options import require_ids, require_numbers
+from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import Misuse
+from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.events import BacklogTold, Hooks, ReplicaTold
 from langgraph_statekit.extras import load
 
@@ -135,6 +139,86 @@ class TieredSaver(StatekitSaver):
             Unavailable: A store does not answer; nothing was dropped.
         """
         return self.tiers.evict(to_text(thread_id))
+
+    def restore(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        prefix: str | None = None,
+        at: datetime | str | None = None,
+        suffix: str = "",
+        into: TieredSaver | None = None,
+    ) -> list[str]:
+        """Bring threads from the cold store to the hot one, or make copies of them as they were; return their ids.
+
+        A copy has the checkpoints that were committed up to then and still are stored: what retention, `prune` or a
+        deletion removed since is in none. Its latest checkpoint has no writes but interrupts, so its tasks run anew.
+        The thread itself is not changed, and a repeat finds the copy that it made.
+
+        Args:
+            thread_ids: Threads; or give `prefix`.
+            prefix: All threads in the cold store whose ids begin so; the empty text: all. Those that were not there yet
+                are passed over.
+            at: Up to this time, by the clocks of the workers that made the checkpoints; or up to this checkpoint of the
+                one thread that is named. None: as they are.
+            suffix: What is added to the ids of copies.
+            into: Another saver, with another cold store, that gets copies; their ids may be the same.
+
+        Raises:
+            Misuse: Copies would have the ids of their threads, there are other threads of their ids, one of the savers
+                has encryption and the other none, a time has no time zone, or a thread's checkpoint ids hold no time.
+            CheckpointMissing: A thread that is named was not there then, or has no such checkpoint.
+            Unavailable: A store does not answer; call again.
+        """
+        if (thread_ids is None) == (prefix is None):
+            raise Misuse("name threads, or give the prefix of their ids")
+        if isinstance(at, datetime) and at.tzinfo is None:
+            raise Misuse(f"the time {at} has no time zone: add tzinfo")
+        if isinstance(at, str) and (thread_ids is None or len(require_ids(thread_ids, "thread_ids")) != 1):
+            raise Misuse("a checkpoint belongs to one thread: name it alone, or give a time")
+        if at is not None and not suffix and into in (None, self):
+            raise Misuse("a thread as it was is a copy: give a suffix for its id, or into=, a saver of another place")
+        made = []
+        for id in require_ids(thread_ids, "thread_ids") if thread_ids is not None else self._begin_with(prefix or ""):
+            thread, target = to_text(id), to_text(f"{id}{suffix}")
+            if self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self):
+                made.append(f"{id}{suffix}")
+            elif thread_ids is not None:
+                raise CheckpointMissing(f"there was no thread {id!r} in the cold store then")
+        return made
+
+    def _begin_with(self, prefix: str) -> list[str]:
+        every = [from_text(thread) for page in self.tiers.cold_threads() for thread in page]
+        return [id for id in every if id.startswith(prefix)]
+
+    def _restore(self, thread: str, target: str, at: datetime | str | None, into: TieredSaver) -> bool:
+        if at is None and thread == target and into is self:
+            return self.tiers.moving.thaw(thread)
+        held = self.tiers.was(thread, at)
+        if held is None:
+            return False
+        mine, other = self.backend, into.backend
+        if (mine is self.tiers) != (other is into.tiers):
+            raise Misuse("both savers must have encryption, or none of them")
+        key = None if mine is self.tiers else mine.key_of(thread)  # type: ignore[attr-defined]
+        header = b"" if key is None else other.header_for(target, key)  # type: ignore[attr-defined]
+        moment = at.isoformat() if isinstance(at, datetime) else at or ""
+        if not into.tiers.restoring.adopt(target, replace(held, header=header, copied_by=digest(thread, moment))):
+            raise Misuse(f"there is another thread {from_text(target)!r}: delete it, or give another suffix")
+        return True
+
+    async def arestore(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        prefix: str | None = None,
+        at: datetime | str | None = None,
+        suffix: str = "",
+        into: TieredSaver | None = None,
+    ) -> list[str]:
+        """Async version of `restore`."""
+        call = partial(self.restore, thread_ids, prefix=prefix, at=at, suffix=suffix, into=into)
+        return await self._threads.io(call)
 
     def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
         """As in `StatekitSaver`; and threads go that are in the cold store only and expired a day ago or earlier."""

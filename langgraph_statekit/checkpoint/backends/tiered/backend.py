@@ -19,6 +19,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -79,6 +80,7 @@ class TieredBackend:
         self.deltas = hot.deltas
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
+        self.restoring = Restoring(tier, cold, self.moving)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Cache[str, float](_SEEN_BYTES)
 
@@ -292,6 +294,13 @@ class TieredBackend:
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
         return _memory(thread, self._reading.image(thread))
+
+    def was(self, thread: str, at: Moment | None) -> Thread | None:
+        """Return a thread as it was, see `as_of`; None if there was none."""
+        if self._tier.state(thread) is not None:
+            self.moving.upload(thread)
+        found = self._reading.image(thread)
+        return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
 
     def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
         """Yield the cold store and each replica by its name, with what reads a thread from there only."""
