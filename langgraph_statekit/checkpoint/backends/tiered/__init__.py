@@ -53,6 +53,8 @@ class TieredSaver(StatekitSaver):
         max_backlog: Saves that this process acknowledged and the cold store does not have, as it does not answer;
             from then on saves raise `Unavailable`.
         grace_s: Seconds for which objects that were replaced stay for readers that are under way.
+        tombstone_s: Seconds after which `sweep` removes what tells that a thread was deleted. No worker, and no copy of
+            the hot store, may come back after so long with a thread that was deleted meanwhile.
         read_cold: Answer reads from the cold store while the hot one is unavailable; what was not uploaded is missing.
         tenant: Whose threads these are; None: the tenant of `hot`.
         options: As in `StatekitSaver`. `ttl_s` is the life of a thread in both stores.
@@ -73,11 +75,12 @@ class TieredSaver(StatekitSaver):
         idle_s: float = 3600.0,
         max_backlog: int = 100_000,
         grace_s: float = 60.0,
+        tombstone_s: float = 30 * 24 * 3600.0,
         read_cold: bool = True,
         tenant: str | None = None,
         **options: Any,
     ) -> None:
-        require_numbers(float, 0, max_lag_s=max_lag_s, idle_s=idle_s, grace_s=grace_s)
+        require_numbers(float, 0, max_lag_s=max_lag_s, idle_s=idle_s, grace_s=grace_s, tombstone_s=tombstone_s)
         require_numbers(int, 1, max_lag_checkpoints=max_lag_checkpoints, max_backlog=max_backlog)
         if mode not in _MODES:
             raise Misuse(f"the option mode must be one of {', '.join(_MODES)}, not {mode!r}")
@@ -95,6 +98,7 @@ class TieredSaver(StatekitSaver):
             tier,
             below,
             replicas=copies,
+            tombstone_s=tombstone_s,
             mode=mode,
             read_cold=read_cold,
             max_lag_s=max_lag_s,
@@ -221,14 +225,19 @@ class TieredSaver(StatekitSaver):
         return await self._threads.io(call)
 
     def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
-        """As in `StatekitSaver`; and threads go that are in the cold store only and expired a day ago or earlier."""
+        """As in `StatekitSaver`; and from the cold store, and its replicas, goes what is of no use.
+
+        That are threads that are in the cold store only and expired a day ago or earlier, tombstones after
+        `tombstone_s`, if all replicas have them, and packs that nothing names for `orphans_s`, which uploads left that
+        died. It reads the head of every thread, and lists its objects.
+        """
         swept = super().sweep(orphans_s=orphans_s)
-        return swept._replace(threads=swept.threads + self.tiers.sweep_cold())
+        return swept._replace(threads=swept.threads + self.tiers.sweep_cold(orphans_s))
 
     async def asweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
         """Async version of `sweep`."""
         swept = await super().asweep(orphans_s=orphans_s)
-        return swept._replace(threads=swept.threads + await self._threads.io(self.tiers.sweep_cold))
+        return swept._replace(threads=swept.threads + await self._threads.io(self.tiers.sweep_cold, orphans_s))
 
     def deleted(self, thread_id: str) -> bool:
         """Say whether no store, nor replica, holds anything of a thread but the tombstone that tells of its deletion.

@@ -40,7 +40,7 @@ _PACKS_BYTES: Final = 32 << 20
 _IMAGES_BYTES: Final = 64 << 20
 _ENTRY_BYTES: Final = 400
 _ATTEMPTS: Final = 8
-_EXPIRED_US: Final = 24 * 3600 * 1_000_000
+_DYING_US: Final = 600_000_000
 _PAGE_THREADS: Final = 100
 
 Known = tuple[ColdHead, str]
@@ -268,8 +268,8 @@ class Cold:
             at_us = dead_us()
             if at_us is None:
                 return None
-            stone = tombstone(head, at_us)
-            if self.publish(thread, stone, tag):
+            stone = tombstone(head, at_us, self.now_us())
+            if not self.is_dying(head) and self.publish(thread, stone, tag):
                 return stone.gen
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
@@ -309,19 +309,22 @@ class Cold:
             if page:
                 yield page
 
-    def sweep(self, is_hot: Callable[[str], bool]) -> int:
-        """Remove threads that expired a while ago and are not in the hot store; return how many."""
-        expired = 0
-        long_ago = self.now_us() - _EXPIRED_US
-        for folder in self.bucket.folders(self.folder):
-            found = self.bucket.get(f"{self.folder}/{folder}/head")
-            head = NO_HEAD if found is None else decode_head(found.data)
-            if found is None or not head.live or not is_over(head.until_us, long_ago) or is_hot(head.thread):
-                continue
-            if self.publish(head.thread, tombstone(head, 0), found.tag):
-                self.clear(head.thread)
-                expired += 1
-        return expired
+    def clean(self, name: str, before_s: float) -> None:
+        """Remove from a thread's folder what is older than that and the head does not name: of uploads that died."""
+        keys = Keys.at(self.folder, name)
+        stats = self.bucket.stats(keys.root)
+        old = [key for key, stat in stats.items() if key != keys.head and stat.modified_s < before_s]
+        if not old:
+            return
+        found = self.bucket.get(keys.head)  # later than the list, so that it names what was new in that
+        head = NO_HEAD if found is None else decode_head(found.data)
+        named = {keys.pack(head.epoch, each) for each in head.names}
+        if gone := [key for key in old if key not in named]:
+            self.bucket.delete(gone)
+
+    def is_dying(self, head: ColdHead) -> bool:
+        """Say whether somebody removes a tombstone now; one that is not gone after a while may be replaced."""
+        return bool(head.swept_us) and self.now_us() - head.swept_us < _DYING_US
 
     def _keys(self, thread: str) -> Keys:
         return Keys.of(self.folder, thread)

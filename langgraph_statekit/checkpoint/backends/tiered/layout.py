@@ -10,6 +10,7 @@ without its id, a tombstone, so that nobody who comes late brings it back.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -82,6 +83,8 @@ class ColdHead:
         garbage: (seconds of the clock, name) of packs that no longer count since then.
         dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch.
         dead: Epochs that were deleted last.
+        ended_us: Of a tombstone: since when it is one, by the clock of the store.
+        swept_us: Of a tombstone: since when somebody removes it.
         is_copy: Whether it stands in a replica. Where it does so in the cold store, that was a replica before.
     """
 
@@ -98,6 +101,13 @@ class ColdHead:
     dead_us: int = 0
     dead: Sequence[str] = ()
     is_copy: bool = False
+    ended_us: int = 0
+    swept_us: int = 0
+
+    @property
+    def names(self) -> list[bytes]:
+        """The names of packs that count, and of those that readers may still need."""
+        return [*(ref.name for ref in self.packs), *(name for _, name in self.garbage)]
 
     @property
     def live(self) -> bool:
@@ -129,7 +139,7 @@ class Pack:
 def new_life(thread: str, before: ColdHead) -> ColdHead:
     """Return the head of a new life of a thread, without packs."""
     epoch = next_epoch(digest(thread), before)
-    return ColdHead(epoch, thread, before.gen + 1, dead_us=before.dead_us, dead=_dead(before))
+    return ColdHead(epoch, thread, _next_gen(before), dead_us=before.dead_us, dead=_dead(before))
 
 
 def next_epoch(name: str, before: ColdHead) -> str:
@@ -147,9 +157,15 @@ def epoch_of(life: str) -> str:
     return life.removesuffix(_COPY)
 
 
-def tombstone(before: ColdHead, dead_us: int) -> ColdHead:
+def tombstone(before: ColdHead, dead_us: int, now_us: int) -> ColdHead:
     """Return what a deleted thread leaves."""
-    return ColdHead("", gen=before.gen + 1, dead_us=max(dead_us, before.dead_us), dead=_dead(before))
+    dead = max(dead_us, before.dead_us)
+    return ColdHead("", gen=_next_gen(before), dead_us=dead, dead=_dead(before), ended_us=now_us)
+
+
+def _next_gen(before: ColdHead) -> int:
+    """Return a generation above all of before, also of a thread whose tombstone has gone."""
+    return before.gen + 1 if before.gen else time.time_ns() // 1000
 
 
 def _dead(before: ColdHead) -> list[str]:
@@ -166,7 +182,7 @@ def encode_head(head: ColdHead) -> bytes:
     return packed(
         *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
         *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
-        head.is_copy,
+        *(head.is_copy, head.ended_us, head.swept_us),
     )
 
 

@@ -62,6 +62,9 @@ class Moving:
             return True
         if state.clean and state.epoch in ("", head.life):
             return True
+        if self._cold.is_dying(head):
+            self._cold.head(thread)
+            return False
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head))
         base = replace(head, is_copy=False) if begun else new_life(thread, head)
         if state.epoch not in ("", head.life):  # the cold store is another one than before, or was a replica

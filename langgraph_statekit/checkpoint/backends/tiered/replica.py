@@ -115,9 +115,8 @@ class Replica:
         if self.place.bucket.swap(keys.head, encode_head(replace(head, is_copy=True)), tag) is None:
             return False
         if held.epoch == head.epoch:
-            left = {ref.name for ref in head.packs} | {each for _, each in head.garbage}
-            before = [*(ref.name for ref in held.packs), *(each for _, each in held.garbage)]
-            if gone := [keys.pack(held.epoch, each) for each in before if each not in left]:
+            left = set(head.names)
+            if gone := [keys.pack(held.epoch, each) for each in held.names if each not in left]:
                 self.place.bucket.delete(gone)
         elif held.live or not head.live:
             self.place.clear_at(name, is_copy=True)

@@ -103,6 +103,9 @@ class Restoring:
                 return head.copied_by == held.copied_by and self._moving.thaw(thread)
             if state is not None and state.here:
                 return False
+            if self._cold.is_dying(head):
+                time.sleep(pause_s)
+                continue
             base = new_life(thread, head)
             made = self._cold.upload(base, _pack(held))
             until_us = self._cold.now_us() + abs(held.ttl_us) if held.ttl_us else None
