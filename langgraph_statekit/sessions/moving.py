@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +12,14 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.cells import CellQuery
 from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
-from langgraph_statekit.checkpoint.labels import labels_of
-from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
+from langgraph_statekit.checkpoint.labels import label_row, labels_of
+from langgraph_statekit.checkpoint.records import Query, Ref, Row, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.effects.ledger import EffectLedger
 from langgraph_statekit.effects.rules import KIND as EFFECT
 from langgraph_statekit.errors import Conflict, Corrupt, Misuse, SessionMissing
 from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
 from langgraph_statekit.sessions.core import Core, missing
-from langgraph_statekit.sessions.facts import thread_config
 from langgraph_statekit.sessions.memories import Memories, checked_memory
 from langgraph_statekit.sessions.records import (
     ACTIVE,
@@ -171,7 +170,6 @@ async def _thread(core: Core, session_id: str) -> Thread:
     desk, name, bare = _desk(core.saver), to_text(session_id), _bare(core.saver)
     try:
         await _copy(bare, desk, session_id, core.is_async)
-        labels = labels_of((await core.io(core.saver.backend.outline, name)).rows)
     finally:
         await core.io(_put_away, bare)
         await core.io(_put_away, desk)
@@ -187,7 +185,7 @@ async def _thread(core: Core, session_id: str) -> Thread:
         rows=[row._replace(ref=row.ref._replace(thread="")) for row in reversed(found)],
         frames=frames,
         writes={ref._replace(thread=""): own for ref, own in writes.items()},
-        labels={label: (ref.ns, ref.id) for label, ref in labels.items() if ref in writes},
+        labels={label: (ref.ns, ref.id) for label, ref in labels_of(desk.backend.outline(name).rows).items()},
     )
 
 
@@ -234,7 +232,6 @@ class _Found(NamedTuple):
 
     session_id: str
     record: Record
-    labels: Mapping[str, tuple[str, str]]
     desk: StatekitSaver
 
 
@@ -255,21 +252,17 @@ def _found(saver: StatekitSaver, thread: Thread, as_new: bool) -> _Found:
         raise Corrupt(f"a label of session {thread.session_id!r} in the file names a checkpoint that it does not have")
     if record.state not in (CLOSED, EXPIRED):
         record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
-    return _Found(session_id, record, thread.labels, desk)
+    return _Found(session_id, record, desk)
 
 
 async def _store(core: Core, found: _Found) -> None:
-    """Store a thread and its labels."""
+    """Store a thread."""
     bare = _bare(core.saver)
     try:
         await _copy(found.desk, bare, found.session_id, core.is_async)
     finally:
         await core.io(_put_away, bare)
         await core.io(_put_away, found.desk)
-    for label, (ns, id) in found.labels.items():
-        at = {**thread_config(found.session_id)["configurable"], "checkpoint_ns": from_text(ns)}
-        at["checkpoint_id"] = from_text(id)
-        await core.side.call("label", {"configurable": at}, from_text(label))
 
 
 def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
@@ -286,6 +279,8 @@ def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
         desk.backend.save([SaveRow(own, (), whole=True)])
         if writes := thread.writes.get(row.ref):
             desk.backend.save([SaveWrites(own.ref, writes)])
+    for label, (ns, id) in thread.labels.items():
+        desk.backend.save([SaveRow(label_row(Ref(name, ns, id), label), ())])
 
 
 async def sessions_of(core: Core, user_id: str) -> list[str]:
