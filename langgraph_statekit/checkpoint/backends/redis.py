@@ -192,8 +192,8 @@ class RedisBackend:
         members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
-            for ref, (parent, via, hidden) in change.relink.items()
-            for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
+            for row in change.relink
+            for part in (member_of(row.ref), bytes((row.hidden,)), links_of(row.parent, row.via))
         ]
         named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
