@@ -174,15 +174,16 @@ def _parts(held: Thread) -> list[list[Argument]]:
             meta[f"h:{row.ref.ns}"] = _name(row)
         if row.run_id is not None:
             runs[f"r:{optional(row.run_id)}"] = runs.get(f"r:{optional(row.run_id)}", 0) + 1
-    frames = list(held.frames.values())
+    heads: dict[Argument, Argument] = {_name(row): head_of(row) for row in rows}
+    data: dict[Argument, Argument] = {_name(row): row.body for row in rows}
+    for frame in held.frames.values():
+        heads[frame.key], data[frame.key] = frame.stored[:HEAD_BYTES], frame.stored
     return [
         [part for item in (*meta.items(), *runs.items()) for part in item],
         [member_of(ref) for ref in held.writes.keys() - held.rows.keys()],
         [part for row in rows for part in (row.seq, member_of(row.ref))],
-        [part for row in rows for part in (_name(row), head_of(row))]
-        + [part for frame in frames for part in (frame.key, frame.stored[:HEAD_BYTES])],
-        [part for row in rows for part in (_name(row), row.body)]
-        + [part for frame in frames for part in (frame.key, frame.stored)],
+        [part for item in heads.items() for part in item],
+        [part for item in data.items() for part in item],
         [part for ref, each in held.writes.items() for part in _batches(member_of(ref), list(each.values()))],
     ]
 
