@@ -54,8 +54,6 @@ class TieredBackend:
         read_cold: Answer reads from the cold store while the hot one does not answer.
     """
 
-    sweeps = True
-
     def __init__(
         self,
         hot: Backend,
@@ -68,7 +66,7 @@ class TieredBackend:
     ) -> None:
         self._hot, self._tier, self._cold = hot, tier, cold
         self._mode, self._read_cold = mode, read_cold
-        self.deltas = hot.deltas
+        self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self.moving = Moving(tier, cold)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Cache[str, float](_SEEN_BYTES)
