@@ -6,13 +6,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
+from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -33,7 +39,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, Unavailable
+from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
@@ -52,6 +58,7 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        replicas: Copies of the cold store.
     """
 
     def __init__(
@@ -62,12 +69,14 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        replicas: Replicas,
         **uploading: Any,
     ) -> None:
-        self._hot, self._tier, self._cold = hot, tier, cold
+        self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
         self._mode, self._read_cold = mode, read_cold
         self.deltas, self.sweeps = hot.deltas, hot.sweeps
-        self.moving = Moving(tier, cold)
+        self._reading = Reading(cold, replicas.all)
+        self.moving = Moving(tier, cold, self._reading)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Cache[str, float](_SEEN_BYTES)
 
@@ -81,9 +90,11 @@ class TieredBackend:
         self._hot.setup()
         self._tier.setup()
         self.uploading.start()
+        self.replicas.start()
 
     def close(self) -> None:
         self.uploading.close()
+        self.replicas.close()
         self._hot.close()
         self._cold.bucket.close()
 
@@ -97,7 +108,8 @@ class TieredBackend:
         threads, saves = self.uploading.backlog
         verdict = NOTE if saves else OK
         backlog = Fact("backlog", f"{saves} saves of {threads} threads", verdict, "not in the cold store yet")
-        return [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        told = [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        return [*told, *self.replicas.facts()]
 
     def usage(self, thread: str) -> Usage:
         return self._read(
@@ -201,6 +213,8 @@ class TieredBackend:
     def drop_thread(self, thread: str) -> None:
         self._forget(thread)
         self.moving.delete(thread)
+        with suppress(StatekitError):  # it is noted, and `is_deleted` tells
+            self.replicas.bring([digest(thread)])
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         self._thaw(source)
@@ -214,9 +228,9 @@ class TieredBackend:
         found = dict(self._hot.headers(threads))
         for thread in threads:
             if thread not in found and self._tier.state(thread) is None:
-                known = self._cold.alive(thread)
-                if known is not None and known[0].header:
-                    found[thread] = known[0].header
+                head = self._reading.head(thread)
+                if head.header and not self._cold.over(head):
+                    found[thread] = head.header
         return found
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
@@ -242,7 +256,7 @@ class TieredBackend:
         for page in self._hot.threads(run_ids):
             seen.update(page)
             yield page
-        for heads in self._cold.threads():
+        for heads in self._reading.threads():
             page = [head.thread for head in heads if head.thread not in seen]
             if run_ids is not None:  # those in the hot store were asked already
                 page = [thread for thread in page if self._tier.state(thread) is None]
@@ -275,15 +289,19 @@ class TieredBackend:
 
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
-        found = self._cold.image(thread)
-        return None if found is None else MemoryBackend({thread: found[1]})
+        return _memory(thread, self._reading.image(thread))
+
+    def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
+        """Yield the cold store and each replica by its name, with what reads a thread from there only."""
+        for cold in (self._cold, *(replica.place for replica in self.replicas.all)):
+            yield cold.name, partial(_read_at, cold, thread)
 
     def is_deleted(self, thread: str) -> bool:
         """Say whether neither store has anything of a thread but a tombstone."""
         [held] = self._hot.claim([Claim(thread, "", "", 0, token=0)])
-        head, _ = self._cold.head(thread)
-        gone = self._tier.state(thread) is None and held is None and not head.live
-        return gone and len(self._cold.objects(thread)) <= 1
+        gone = self._tier.state(thread) is None and held is None
+        colds = (self._cold, *(replica.place for replica in self.replicas.all))
+        return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
     def _changed(self, thread: str) -> None:
         self._see(thread)
@@ -343,6 +361,14 @@ class TieredBackend:
 
     def _forget(self, thread: str) -> None:
         self._seen.put(thread, None, 0)
+
+
+def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
+    return _memory(thread, cold.image(thread))
+
+
+def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend | None:
+    return None if found is None else MemoryBackend({thread: found[1]})
 
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
