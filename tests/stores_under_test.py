@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -193,11 +193,15 @@ class PostgresStore(Store):
                 db.execute(f'UPDATE "{self._schema}".{table} {earlier}', [int(seconds * 1e6)])
 
     def lose(self) -> None:
+        import psycopg
+
         with self._connect() as db:
             named = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'migrations'"
             tables = [f'"{self._schema}"."{name}"' for (name,) in db.execute(named, [self._schema]).fetchall()]
-            if tables:
-                db.execute(f"TRUNCATE {', '.join(tables)}")
+            while tables:
+                with suppress(psycopg.errors.DeadlockDetected):  # somebody saves meanwhile
+                    db.execute(f"TRUNCATE {', '.join(tables)}")
+                    break
 
     def clean(self) -> None:
         with self._connect() as db:

@@ -125,7 +125,12 @@ def _counts(report: Path) -> Counts:
 def main() -> int:
     """Run it as a program; 0 when everything passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=[*STORES, *ON_REQUEST], action="append", help=f"may be repeated; default: {', '.join(STORES)}")
+    parser.add_argument(
+        "--store",
+        choices=[*STORES, *ON_REQUEST],
+        action="append",
+        help=f"may be repeated; default: {', '.join(STORES)}",
+    )
     parser.add_argument("--all-features", action="store_true", help="with all that a saver can do beside saving")
     options, extra = parser.parse_known_args()
     bad = 0
