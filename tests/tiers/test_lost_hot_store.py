@@ -50,6 +50,17 @@ def test_a_change_is_in_the_cold_store_after_its_time(tiers: Tiers, mode: str) -
         assert history(saver, "t") == before
 
 
+def test_what_a_killed_process_left_another_uploads_that_only_stands_by(
+    tiers: Tiers, processes: Workers, tmp_path: Path
+) -> None:
+    worker = processes.start("write", tiers, tiers.options(), tmp_path / "log", threads=["t"])
+    worker.kill(20)
+    with tiers.open(max_lag_s=0.0) as other, tiers.open_below() as below:
+        other.setup()
+        wait_until(lambda: history(below, "t") == history(other, "t"), "the upload")
+        assert history(below, "t")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tiers", [pair for pair in PAIRS if not pair.startswith("sqlite")], indirect=True)
 def test_a_hot_store_that_loses_all_under_a_run_takes_nothing_along_with_write_through(

@@ -229,7 +229,8 @@ class Uploading:
                 self._wake.wait(max(next_s - now, 0.0))
 
     def _pause_s(self) -> float:
-        return min(_ROUND_S, max(self._idle_s / 4 if self._mode == "archive" else _ROUND_S, 0.05))
+        lag_s = min(max(self._max_lag_s, 1.0), _ROUND_S)  # what a worker left that died is late already
+        return min(lag_s, max(self._idle_s / 4, 0.05)) if self._mode == "archive" else lag_s
 
     def _quietly(self, thread: str) -> None:
         try:
