@@ -44,6 +44,8 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 T = TypeVar("T")
 
 _SEEN_BYTES: Final = 4 << 20
+_LIVES_BYTES: Final = 4 << 20
+_LIFE_BYTES: Final = 32
 _SEEN_S: Final = 30.0
 _ATTEMPTS: Final = 8
 
@@ -79,6 +81,7 @@ class TieredBackend:
         self.moving = Moving(tier, cold, self._reading)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Cache[str, float](_SEEN_BYTES)
+        self._lives = Cache[str, int](_LIVES_BYTES)
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -121,11 +124,7 @@ class TieredBackend:
         for thread in {save.thread for save in saves}:
             if not self._is_seen(thread):
                 self._thaw(thread)
-        results = list(self._hot.save(saves))
-        for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
+        results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
             self._see(thread)
@@ -137,15 +136,40 @@ class TieredBackend:
             self.uploading.catch_up({save.thread for save in done})
         return results
 
+    def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
+        results = list(self._hot.save(saves))
+        for at, result in enumerate(results):
+            # The hot store may have lost the thread, or another worker have archived it.
+            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
+                [results[at]] = self._hot.save([saves[at]])
+        return results
+
     def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
-        """Have in the cold store what was saved, or say that it is not there."""
-        made = {save.thread for save, result in zip(saves, results, strict=True) if result is True}
-        failed = self.uploading.upload(made)
-        for at, save in enumerate(saves):
-            if results[at] is True and save.thread in failed:
-                results[at] = failed[save.thread]
-        if len(failed) and all(isinstance(result, Exception) for result in results):
-            raise next(iter(failed.values()))
+        """Have in the cold store what was saved, or say that it is not there.
+
+        A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
+        one that was not known before is saved to again, which does no harm.
+        """
+        left = [at for at, result in enumerate(results) if result is True]
+        for _ in range(_ATTEMPTS):
+            done = self.uploading.upload({saves[at].thread for at in left})
+            unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
+            for thread, born in done.items():
+                self._lives.put(thread, born if isinstance(born, int) and born else None, _LIFE_BYTES)
+            for at in left:
+                if isinstance(error := done[saves[at].thread], Exception):
+                    results[at] = error
+            left = [at for at in left if results[at] is True and saves[at].thread in unsure]
+            if not left:
+                break
+            for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
+                results[at] = result
+            left = [at for at in left if results[at] is True]
+        else:
+            lost = Unavailable("the hot store kept losing what was saved; save again")
+            results[:] = [lost if at in left else result for at, result in enumerate(results)]
+        if results and all(isinstance(result, StatekitError) for result in results):
+            raise next(result for result in results if isinstance(result, StatekitError))
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
@@ -205,10 +229,11 @@ class TieredBackend:
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
             rev = outline.rev
-        done = self._hot.apply(thread, rev, change)
-        if done:
-            self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
-        return done
+        if not self._hot.apply(thread, rev, change):
+            return False
+        # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
+        # store lost the change before the cold one had it.
+        return self._changed(thread) or not self._cold.known(thread)[0].live
 
     def drop_thread(self, thread: str) -> None:
         self._forget(thread)
@@ -217,12 +242,13 @@ class TieredBackend:
             self.replicas.bring([digest(thread)])
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
-        self._thaw(source)
-        self._thaw(target)
-        done = self._hot.copy_thread(source, target, operation, header)
-        if done:
-            self._changed(target)
-        return done
+        for _ in range(_ATTEMPTS):
+            self._thaw(source)
+            self._thaw(target)
+            done = self._hot.copy_thread(source, target, operation, header)
+            if not done or self._changed(target):
+                return done
+        raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
         found = dict(self._hot.headers(threads))
@@ -303,12 +329,13 @@ class TieredBackend:
         colds = (self._cold, *(replica.place for replica in self.replicas.all))
         return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
-    def _changed(self, thread: str) -> None:
+    def _changed(self, thread: str) -> bool:
+        """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
         self._see(thread)
         if self._mode == "write_through":
-            self.moving.upload(thread)
-        else:
-            self.uploading.changed([thread])
+            return self.moving.upload(thread) > 0
+        self.uploading.changed([thread])
+        return True
 
     def _read(
         self, thread: str, hot: Callable[[], T], cold: Callable[[MemoryBackend], T], is_short: Callable[[T], bool]
