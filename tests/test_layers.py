@@ -67,7 +67,7 @@ LAYERS = [
     {"checkpoint.lifecycle"},
     {"checkpoint.saver"},
     {"checkpoint.progress_bar", "checkpoint.sides"},
-    {"checkpoint.copying", "checkpoint.sampling_flush"},
+    {"checkpoint.copying", "checkpoint.forking", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
     {"effects.rules"},
     {"effects.attempts"},
