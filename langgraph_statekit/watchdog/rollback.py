@@ -99,10 +99,10 @@ def rollback(
 ) -> Rolled:
     """Take a thread back to a checkpoint and return the record; the graph runs when it is invoked with None.
 
-    The newest checkpoint becomes a copy of the target, with the record in its metadata (the keys `statekit_op`, `statekit_reason`, ...). What was done
-    since the target stays in the history. Both ends are labelled, so that retention keeps them; `prune` with `"delete"`
-    removes all. Tasks of the target run again, all of them, and its questions are asked again, with new ids. Effects
-    on the world are not undone. Subgraphs of `checkpointer=True` keep their state.
+    The newest checkpoint becomes a copy of the target, with the record in its metadata (`statekit_reason` and so on).
+    What was done since the target stays in the history. Both ends are labelled, so that retention keeps them; `prune`
+    with `"delete"` removes all. Tasks of the target run again, all of them, and its questions are asked again, with new
+    ids. Effects on the world are not undone. Subgraphs of `checkpointer=True` keep their state.
 
     Args:
         graph: The compiled graph, with a `StatekitSaver`.
