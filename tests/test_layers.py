@@ -76,7 +76,7 @@ LAYERS = [
     {"topology", "migrating", "status"},
     {"renaming"},
     {"compat"},
-    {"watchdog.view"},
+    {"watchdog.view", "watchdog.questions"},
     {"watchdog.policy", "watchdog.checks"},
     {"watchdog.rollback", "watchdog.attempts", "watchdog.leased", "watchdog.standing"},
     {"watchdog.recovery"},

@@ -27,6 +27,7 @@ from langgraph_statekit.watchdog.errors import Died, RollbackRequested
 from langgraph_statekit.watchdog.parts import Parts
 from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.process import ChildRun
+from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import OnRollback, recover
 from langgraph_statekit.watchdog.rollback import saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
@@ -138,6 +139,8 @@ class Call:
                     error = run.end and run.end.error
                     target = error.target if isinstance(error, RollbackRequested) else None
                     await self._recover(finding, target, not anew)
+                if not anew:
+                    await drop_taken_answer(self._side, self._lease.config)
         finally:
             await self._release()
 

@@ -28,6 +28,7 @@ from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
 from langgraph_statekit.watchdog.beat import listening
 from langgraph_statekit.watchdog.leased import Leased
 from langgraph_statekit.watchdog.policy import Policy
+from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import recover
 from langgraph_statekit.watchdog.standing import EMPTY, FINISHED, UNFINISHED, UNFIT, WAITING, Standing, standing_of
 from langgraph_statekit.watchdog.view import Finding
@@ -188,6 +189,7 @@ class Takeover:
                 await lease.arelease()
                 self._told(DEAD if dead else LEFT, item=finding.item, message=str(error))
                 return
+        await drop_taken_answer(self._side, lease.config)
         told = f"{finding.message}; it waits for {standing.about}"
         self._told(RESUMED, item=finding.item, attempt=attempt, message=told)
         await self._go_on(lease, finding, attempt)
