@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.cells import CellQuery
 from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
-from langgraph_statekit.checkpoint.labels import labels_of
+from langgraph_statekit.checkpoint.labels import label_query, labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.effects.ledger import EffectLedger
@@ -171,7 +171,7 @@ async def _thread(core: Core, session_id: str) -> Thread:
     desk, name, bare = _desk(core.saver), to_text(session_id), _bare(core.saver)
     try:
         await _copy(bare, desk, session_id, core.is_async)
-        labels = labels_of((await core.io(core.saver.backend.outline, name)).rows)
+        labels = labels_of(await core.io(core.saver.backend.rows, label_query(name)))
     finally:
         await core.io(_put_away, bare)
         await core.io(_put_away, desk)
