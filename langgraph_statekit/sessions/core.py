@@ -160,13 +160,20 @@ class Core:
         plan: Callable[[Record, int], Record | None],
         token: int | None = None,
     ) -> Session:
-        """Change a record as planned, as often as it takes; a plan that returns None changes nothing."""
+        """Change a record as planned, as often as it takes; a plan that returns None changes nothing.
+
+        What is planned for a session that lives is done only while it does: the store refuses it once it has expired.
+        """
         cell, now_us = await self.read(session_id)
         for attempt in range(_ATTEMPTS):
-            record = plan(unpack(cell), now_us)
+            before = unpack(cell)
+            record = plan(before, now_us)
             if record is None:
                 return session_of(session_id, cell, now_us)
-            done = await self.cells.change_cell(self._cell_change(session_id, record, cell.rev, token))
+            change = self._cell_change(session_id, record, cell.rev, token)
+            if before.dead_us is not None and before.dead_us > now_us:
+                change = replace(change, deadline_us=before.dead_us)
+            done = await self.cells.change_cell(change)
             if done.cell is None:
                 raise missing()
             if done.made:
