@@ -26,6 +26,7 @@ WAITING: Final = "waiting"
 CLOSED: Final = "closed"
 EXPIRED: Final = "expired"
 DELETING: Final = "deleting"
+IMPORTING: Final = "importing"
 STATUSES: Final = (ACTIVE, IDLE, WAITING, CLOSED, EXPIRED)
 POLICIES: Final = ("keep", "delete", "summary")
 KIND: Final = "session"
@@ -89,7 +90,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is stored of a session; `state` is a status, or `deleting`."""
+    """What is stored of a session; `state` is a status, or `deleting` or `importing`, whose session nobody sees."""
 
     user: str
     agent: str
@@ -121,7 +122,12 @@ class Record:
         """Return what it is now."""
         if self.ends_us is not None and self.ends_us <= now_us:
             return "expired"
-        return "closed" if self.state == DELETING else self.state  # type: ignore[return-value]
+        return "closed" if self.hidden else self.state  # type: ignore[return-value]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there is no session yet, or none any more, for anybody."""
+        return self.state in (DELETING, IMPORTING)
 
     def used(self, **fields: Any) -> Record:
         """Return the record as used now."""
@@ -198,11 +204,12 @@ def group(**by: str) -> str:
 
 def groups_of(record: Record) -> tuple[str, ...]:
     """Return the groups in which a session is listed."""
+    state = DELETING if record.hidden else record.state
     return (
         group(user=record.user),
         group(agent=record.agent),
-        group(state=record.state),
-        group(agent=record.agent, state=record.state),
+        group(state=state),
+        group(agent=record.agent, state=state),
     )
 
 
