@@ -174,8 +174,9 @@ class RedisBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
-        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit, int(query.refresh)
-        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted))
+        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit
+        flags = int(query.refresh), int(query.hidden)
+        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted, *flags))
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
