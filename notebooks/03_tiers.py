@@ -16,8 +16,8 @@
 # %% [markdown]
 # # 3. Two tiers: the store that answers is lost, and nothing with it
 #
-# What you learn: a hot store answers, a cold store keeps. Threads that nobody uses need no place in the hot one, and the
-# loss of all of it loses no thread.
+# What you learn: a hot store answers, a cold store keeps. Threads that nobody uses need no place in the hot one, and
+# its loss loses no thread.
 # Needs: nothing but this package; a directory stands for the bucket. Takes: about 5 seconds.
 
 # %%
@@ -51,8 +51,8 @@ for number in range(20):
         graph.invoke({"messages": [("user", f"Question {turn} of customer {number}")]}, customer(number))
 
 # %% [markdown]
-# `write_behind` acknowledges a save when the hot store has it, and uploads it a little later; `flush` uploads now. Many
-# saves share an object, so 600 checkpoints are few objects. `archive` has the hot store drop a thread, which it does
+# `write_behind` acknowledges a save when the hot store has it, and uploads it a little later; `flush` uploads now. Saves
+# of a thread share objects, so 600 checkpoints are few of them. `archive` has the hot store drop a thread, which it does
 # only if the cold store has acknowledged all of it.
 
 # %%
