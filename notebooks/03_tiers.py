@@ -51,9 +51,9 @@ for number in range(20):
         graph.invoke({"messages": [("user", f"Question {turn} of customer {number}")]}, customer(number))
 
 # %% [markdown]
-# `write_behind` acknowledges a save when the hot store has it, and uploads it a little later; `flush` uploads now. Saves
-# of a thread share objects, so 600 checkpoints are few of them. `archive` has the hot store drop a thread, which it does
-# only if the cold store has acknowledged all of it.
+# `write_behind` acknowledges a save when the hot store has it, and uploads it a little later; `flush` uploads now.
+# Saves of a thread share objects, so 600 checkpoints are few of them. `archive` has the hot store drop a thread, which
+# it does only if the cold store has acknowledged all of it.
 
 # %%
 saver.flush()
