@@ -66,7 +66,7 @@ LAYERS = [
     {"acquiring"},
     {"checkpoint.lifecycle"},
     {"checkpoint.saver"},
-    {"checkpoint.progress_bar", "checkpoint.sides"},
+    {"checkpoint.progress_bar", "checkpoint.sides", "checkpoint.comparing"},
     {"checkpoint.copying", "checkpoint.forking", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
     {"effects.rules"},
