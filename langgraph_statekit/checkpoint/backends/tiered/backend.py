@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -43,10 +43,8 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_SEEN_BYTES: Final = 4 << 20
 _LIVES_BYTES: Final = 4 << 20
 _LIFE_BYTES: Final = 32
-_SEEN_S: Final = 30.0
 _ATTEMPTS: Final = 8
 
 
@@ -80,7 +78,7 @@ class TieredBackend:
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Cache[str, float](_SEEN_BYTES)
+        self._seen = Seen()
         self._lives = Cache[str, int](_LIVES_BYTES)
 
     def __getattr__(self, name: str) -> Any:
@@ -122,12 +120,12 @@ class TieredBackend:
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         self.uploading.require_room()
         for thread in {save.thread for save in saves}:
-            if not self._is_seen(thread):
+            if not self._seen.has(thread):
                 self._thaw(thread)
         results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
-            self._see(thread)
+            self._seen.add(thread)
         if self._mode == "write_through":
             self._upload(saves, results)
         else:
@@ -189,7 +187,7 @@ class TieredBackend:
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._see(thread)
+            self._seen.add(thread)
             return found
         return self._read(
             thread,
@@ -236,7 +234,7 @@ class TieredBackend:
         return self._changed(thread) or not self._cold.known(thread)[0].live
 
     def drop_thread(self, thread: str) -> None:
-        self._forget(thread)
+        self._seen.forget(thread)
         self.moving.delete(thread)
         with suppress(StatekitError):  # it is noted, and `is_deleted` tells
             self.replicas.bring([digest(thread)])
@@ -301,7 +299,7 @@ class TieredBackend:
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._forget(thread)
+        self._seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -331,7 +329,7 @@ class TieredBackend:
 
     def _changed(self, thread: str) -> bool:
         """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
-        self._see(thread)
+        self._seen.add(thread)
         if self._mode == "write_through":
             return self.moving.upload(thread) > 0
         self.uploading.changed([thread])
@@ -376,18 +374,7 @@ class TieredBackend:
 
     def _thaw(self, thread: str) -> None:
         if self.moving.thaw(thread):
-            self._see(thread)
-
-    def _see(self, thread: str) -> None:
-        self._seen.put(thread, time.monotonic(), 0)
-
-    def _is_seen(self, thread: str) -> bool:
-        """Say whether a thread was in the hot store a moment ago; if it has gone since, that does no harm."""
-        at = self._seen.get(thread)
-        return at is not None and time.monotonic() - at < _SEEN_S
-
-    def _forget(self, thread: str) -> None:
-        self._seen.put(thread, None, 0)
+            self._seen.add(thread)
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
