@@ -167,6 +167,7 @@ class Query:
         below_seq: Only rows with `seq < below_seq`: where the last page ended. None: from the newest.
         limit: At most this many rows.
         refresh: Whether the read lets the thread live on, see `expiry`.
+        hidden: Hidden rows instead of the others; with `ns`, for what there is little of, such as labels.
     """
 
     thread: str
@@ -176,6 +177,7 @@ class Query:
     below_seq: int | None = None
     limit: int = 100
     refresh: bool = False
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

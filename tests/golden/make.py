@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.frames import FORMAT
 from tests.golden.content import KEYS, fill, fill_encrypted
 from tests.golden.kit import ENCRYPTED, GOLDEN, KINDS, dump
 from tests.servers import Servers
-from tests.stores_under_test import STORES
+from tests.stores_table import STORES
 
 
 def main() -> None:

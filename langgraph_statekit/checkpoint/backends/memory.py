@@ -217,7 +217,8 @@ class MemoryBackend:
             thread = self._alive(query.thread) or Thread()
             if query.refresh:
                 self._live_on(query.thread)
-            return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
+            rows = thread.latest(query.ns, hidden=query.hidden)
+            return [row for row in rows if self._selects(thread, query, row)][: query.limit]
 
     def _selects(self, thread: Thread, query: Query, row: Row) -> bool:
         if query.id not in (None, row.ref.id) or (query.below_seq is not None and row.seq >= query.below_seq):

@@ -230,7 +230,7 @@ class PostgresBackend:
             _BEFORE: query.before,
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join([_ALIVE, "thread_id = %b", "NOT hidden", *given])
+        where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
         found = self._run(
             f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
