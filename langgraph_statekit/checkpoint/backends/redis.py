@@ -8,6 +8,7 @@ hash tag in the names is one of 1,024 buckets, so that the index of a bucket's t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from os import urandom
 from typing import Any, Final, Self
 
@@ -273,15 +274,21 @@ class RedisBackend:
         return f"{self._prefix}:{{{bucket}}}:{part}".encode()
 
     def _keys(self, thread: str) -> list[bytes]:
-        bucket, name = address(thread)
-        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdwltx"]
-        return [*keys[:5], self._index(bucket), *keys[5:], self._index(bucket, "y")]
+        return list(_keys(self._prefix, thread))
 
     def _lease_keys(self, thread: str) -> list[bytes]:
         return [*self._keys(thread), self._index(address(thread)[0], "j")]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
         return self._calls.eval(self._keys(thread), verb, *args)
+
+
+@lru_cache(maxsize=256)
+def _keys(prefix: str, thread: str) -> Sequence[bytes]:
+    bucket, name = address(thread)
+    start = f"{prefix}:{{{bucket}}}"
+    keys = [f"{start}:{part}:{name}".encode() for part in "mohdwltx"]
+    return (*keys[:5], f"{start}:i".encode(), *keys[5:], f"{start}:y".encode())
 
 
 class RedisSaver(StatekitSaver):
