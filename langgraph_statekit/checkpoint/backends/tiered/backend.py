@@ -18,7 +18,9 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
 from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
+from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -59,6 +61,7 @@ class TieredBackend:
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
         replicas: Copies of the cold store.
+        tombstone_s: Seconds for which tombstones stay.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class TieredBackend:
         mode: str,
         read_cold: bool,
         replicas: Replicas,
+        tombstone_s: float,
         **uploading: Any,
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
@@ -77,6 +81,8 @@ class TieredBackend:
         self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
+        self.restoring = Restoring(tier, cold, self.moving)
+        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Seen()
         self._lives = Cache[str, int](_LIVES_BYTES)
@@ -119,8 +125,10 @@ class TieredBackend:
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         self.uploading.require_room()
+        # One that brings a new data key must not begin a thread that the cold store has with another.
+        unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
         for thread in {save.thread for save in saves}:
-            if not self._seen.has(thread):
+            if thread in unsure or not self._seen.has(thread):
                 self._thaw(thread)
         results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
@@ -293,9 +301,9 @@ class TieredBackend:
             self.moving.upload(thread)
         return swept
 
-    def sweep_cold(self) -> int:
-        """Remove what expired and is in the cold store only, and return of how many threads; it reads every head."""
-        return self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
+    def sweep_cold(self, lost_s: float) -> int:
+        """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""
+        return self._sweeper.sweep(lost_s)
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
@@ -314,6 +322,13 @@ class TieredBackend:
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
         return _memory(thread, self._reading.image(thread))
+
+    def was(self, thread: str, at: Moment | None) -> Thread | None:
+        """Return a thread as it was, see `as_of`; None if there was none."""
+        if self._tier.state(thread) is not None:
+            self.moving.upload(thread)
+        found = self._reading.image(thread)
+        return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
 
     def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
         """Yield the cold store and each replica by its name, with what reads a thread from there only."""

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -68,6 +69,9 @@ class Moving:
             return 0
         if state.clean and state.epoch in ("", head.life):
             return state.born
+        if self._cold.is_dying(head):
+            self._cold.head(thread)
+            return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head))
         base = replace(head, is_copy=False) if begun else new_life(thread, head)
         if state.epoch not in ("", head.life):  # the cold store is another one than before, or was a replica
@@ -80,8 +84,8 @@ class Moving:
             if found is None or found[0].gen != head.gen:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
-        made = [] if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made), tag):
+        made = NOTHING if pack.empty else self._cold.upload(base, pack)
+        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
             self._cold.discard(base, made)
             return None
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
