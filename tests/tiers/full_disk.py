@@ -68,8 +68,7 @@ def main(hot: str, options: str, cold: str, limit: str) -> None:
         with small:
             told = ""
             try:
-                for id in grow(saver, 50, 200_000 if limit != "quota" else 2 * SIZE_BYTES):
-                    put.append(id)
+                put.extend(grow(saver, 50, 200_000 if limit != "quota" else 2 * SIZE_BYTES))
             except Unavailable as error:
                 told = str(error)
             assert told, "the disk did not get full"

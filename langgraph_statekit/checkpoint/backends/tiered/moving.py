@@ -66,7 +66,7 @@ class Moving:
             return 0
         if state.clean:
             return state.born
-        begun = head.live and not state.ended and (state.epoch == head.epoch or not self._cold.over(head))
+        begun = head.live and not state.ended and (state.epoch == head.epoch or not self._cold.over(head, sure=True))
         base = head if begun else new_life(thread, head)
         if state.epoch not in ("", head.epoch):  # the cold store is another one than before
             changes = self._hot.changes(thread, whole=True)
