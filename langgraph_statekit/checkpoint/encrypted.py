@@ -126,6 +126,14 @@ class EncryptedBackend:
             return done
         raise _changing(source)
 
+    def key_of(self, thread: str) -> DataKey | None:
+        """Return the data key of a thread; None if it has none."""
+        return self._renew([thread]).get(thread)
+
+    def header_for(self, thread: str, key: DataKey) -> bytes:
+        """Return a header with which a thread has this data key."""
+        return self._encryption.wrapped(thread, key).header
+
     def rotate(self) -> int:
         """Wrap all data keys with the active master key, and return how many had another one.
 

@@ -36,6 +36,11 @@ class Bucket:
         self._threads = Threads(parallel)
         self._refused_until_s = 0.0
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._driver.name
+
     def get(self, key: str) -> Found | None:
         return self._request(self._driver.get, key)
 

@@ -6,13 +6,21 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
+from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
+from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -54,6 +62,8 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        replicas: Copies of the cold store.
+        tombstone_s: Seconds for which tombstones stay.
     """
 
     sweeps = True
@@ -66,12 +76,17 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        replicas: Replicas,
+        tombstone_s: float,
         **uploading: Any,
     ) -> None:
-        self._hot, self._tier, self._cold = hot, tier, cold
+        self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
         self._mode, self._read_cold = mode, read_cold
         self.deltas = hot.deltas
-        self.moving = Moving(tier, cold)
+        self._reading = Reading(cold, replicas.all)
+        self.moving = Moving(tier, cold, self._reading)
+        self.restoring = Restoring(tier, cold, self.moving)
+        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._seen = Cache[str, float](_SEEN_BYTES)
         self._lives = Cache[str, int](_LIVES_BYTES)
@@ -86,9 +101,11 @@ class TieredBackend:
         self._hot.setup()
         self._tier.setup()
         self.uploading.start()
+        self.replicas.start()
 
     def close(self) -> None:
         self.uploading.close()
+        self.replicas.close()
         self._hot.close()
         self._cold.bucket.close()
 
@@ -102,7 +119,8 @@ class TieredBackend:
         threads, saves = self.uploading.backlog
         verdict = NOTE if saves else OK
         backlog = Fact("backlog", f"{saves} saves of {threads} threads", verdict, "not in the cold store yet")
-        return [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        told = [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        return [*told, *self.replicas.facts()]
 
     def usage(self, thread: str) -> Usage:
         return self._read(
@@ -111,8 +129,10 @@ class TieredBackend:
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         self.uploading.require_room()
+        # One that brings a new data key must not begin a thread that the cold store has with another.
+        unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
         for thread in {save.thread for save in saves}:
-            if not self._is_seen(thread):
+            if thread in unsure or not self._is_seen(thread):
                 self._thaw(thread)
         results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
@@ -228,6 +248,8 @@ class TieredBackend:
     def drop_thread(self, thread: str) -> None:
         self._forget(thread)
         self.moving.delete(thread)
+        with suppress(StatekitError):  # it is noted, and `is_deleted` tells
+            self.replicas.bring([digest(thread)])
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
@@ -242,9 +264,9 @@ class TieredBackend:
         found = dict(self._hot.headers(threads))
         for thread in threads:
             if thread not in found and self._tier.state(thread) is None:
-                known = self._cold.alive(thread)
-                if known is not None and known[0].header:
-                    found[thread] = known[0].header
+                head = self._reading.head(thread)
+                if head.header and not self._cold.over(head):
+                    found[thread] = head.header
         return found
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
@@ -270,7 +292,7 @@ class TieredBackend:
         for page in self._hot.threads(run_ids):
             seen.update(page)
             yield page
-        for heads in self._cold.threads():
+        for heads in self._reading.threads():
             page = [head.thread for head in heads if head.thread not in seen]
             if run_ids is not None:  # those in the hot store were asked already
                 page = [thread for thread in page if self._tier.state(thread) is None]
@@ -283,9 +305,9 @@ class TieredBackend:
             self.moving.upload(thread)
         return swept
 
-    def sweep_cold(self) -> int:
-        """Remove what expired and is in the cold store only, and return of how many threads; it reads every head."""
-        return self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
+    def sweep_cold(self, lost_s: float) -> int:
+        """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""
+        return self._sweeper.sweep(lost_s)
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
@@ -303,15 +325,26 @@ class TieredBackend:
 
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
-        found = self._cold.image(thread)
-        return None if found is None else MemoryBackend({thread: found[1]})
+        return _memory(thread, self._reading.image(thread))
+
+    def was(self, thread: str, at: Moment | None) -> Thread | None:
+        """Return a thread as it was, see `as_of`; None if there was none."""
+        if self._tier.state(thread) is not None:
+            self.moving.upload(thread)
+        found = self._reading.image(thread)
+        return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
+
+    def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
+        """Yield the cold store and each replica by its name, with what reads a thread from there only."""
+        for cold in (self._cold, *(replica.place for replica in self.replicas.all)):
+            yield cold.name, partial(_read_at, cold, thread)
 
     def is_deleted(self, thread: str) -> bool:
         """Say whether neither store has anything of a thread but a tombstone."""
         [held] = self._hot.claim([Claim(thread, "", "", 0, token=0)])
-        head, _ = self._cold.head(thread)
-        gone = self._tier.state(thread) is None and held is None and not head.live
-        return gone and len(self._cold.objects(thread)) <= 1
+        gone = self._tier.state(thread) is None and held is None
+        colds = (self._cold, *(replica.place for replica in self.replicas.all))
+        return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
     def _changed(self, thread: str) -> bool:
         """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
@@ -372,6 +405,14 @@ class TieredBackend:
 
     def _forget(self, thread: str) -> None:
         self._seen.put(thread, None, 0)
+
+
+def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
+    return _memory(thread, cold.image(thread))
+
+
+def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend | None:
+    return None if found is None else MemoryBackend({thread: found[1]})
 
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
