@@ -147,7 +147,7 @@ class RedisStore(Store):
                 part = key.split(b":")[2]
                 for unit in {b"i": [1], b"j": [1000]}.get(part, []):
                     for name, end in client.zrange(key, 0, -1, withscores=True):
-                        client.zadd(key, {name: end - ms * unit if end else 0})
+                        client.zadd(key, {name: max(end - ms * unit, 1) if end else 0})
                 for name, unit in {b"m": [("u", 1)], b"l": [("until", 1000)]}.get(part, []):
                     if int(end := client.hget(key, name) or 0):
                         client.hset(key, name, int(end) - ms * unit)

@@ -19,10 +19,18 @@ import obstore
 import psycopg_pool
 
 from langgraph_statekit import open_saver
-from langgraph_statekit.checkpoint.backends import postgres, postgres_tier, sqlite, sqlite_tier, tiered
+from langgraph_statekit.checkpoint.backends import (
+    postgres,
+    postgres_tier,
+    redis,
+    redis_tier,
+    sqlite,
+    sqlite_tier,
+    tiered,
+)
 from tests.tiers.kit import grow, history
 
-LOADED = (obstore, psycopg_pool, postgres, postgres_tier, sqlite, sqlite_tier, tiered)
+LOADED = (obstore, psycopg_pool, postgres, postgres_tier, redis, redis_tier, sqlite, sqlite_tier, tiered)
 
 Tell = Callable[..., None]
 

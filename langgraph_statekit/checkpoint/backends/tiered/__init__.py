@@ -27,6 +27,7 @@ __all__ = ["TieredBackend", "TieredSaver"]
 
 _TIERS: Final = {
     "SqliteBackend": ("sqlite_tier", "SqliteTier"),
+    "RedisBackend": ("redis_tier", "RedisTier"),
     "PostgresBackend": ("postgres_tier", "PostgresTier"),
 }
 _MODES: Final = ("write_through", "write_behind", "archive")
@@ -38,7 +39,7 @@ class TieredSaver(StatekitSaver):
     Threads that the hot store lost, or dropped because they were idle, come back from the cold one when they are used.
 
     Args:
-        hot: A `SqliteSaver` or a `PostgresSaver`. Only its store is used: options of a saver are given here.
+        hot: A `SqliteSaver`, `RedisSaver` or `PostgresSaver`. Only its store is used; give options of a saver here.
         cold: An `ObjectStoreSaver`, or its URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:///dir`. What it holds is
             readable by this class only, and may lie beside the threads of an `ObjectStoreSaver`.
         replicas: Further places like `cold`, in another region or at another vendor, that get all that it has. They
@@ -257,7 +258,7 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
         raise Misuse("give encryption, ttl_s, retention and require_lease to the TieredSaver, not to hot")
     kind = type(hot.backend).__name__
     if kind not in _TIERS:
-        raise Misuse(f"hot must be a SqliteSaver or a PostgresSaver, not a {type(hot).__name__}")
+        raise Misuse(f"hot must be a SqliteSaver, a RedisSaver or a PostgresSaver, not a {type(hot).__name__}")
     module, name = _TIERS[kind]
     tier: Tier = load(f"checkpoint.backends.{module}", name)(hot.backend)
     return hot.backend, tier

@@ -66,8 +66,6 @@ class TieredBackend:
         tombstone_s: Seconds for which tombstones stay.
     """
 
-    sweeps = True
-
     def __init__(
         self,
         hot: Backend,
@@ -82,7 +80,7 @@ class TieredBackend:
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
         self._mode, self._read_cold = mode, read_cold
-        self.deltas = hot.deltas
+        self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.restoring = Restoring(tier, cold, self.moving)
