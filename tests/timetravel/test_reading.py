@@ -168,6 +168,34 @@ def test_the_first_view_reads_as_much_of_a_long_thread_as_of_a_short_one() -> No
     assert counts[0] == counts[1]
 
 
+async def test_the_first_view_asks_the_store_as_often_however_long_the_thread(
+    real: StatekitSaver, monkeypatch: Any
+) -> None:
+    asked: list[str] = []
+
+    def count(verb: str, call: Any) -> Any:
+        def counted(*args: Any, **options: Any) -> Any:
+            asked.append(verb)
+            return call(*args, **options)
+
+        return counted
+
+    for verb in ("load", "rows", "fill", "outline", "headers", "cells", "leases"):
+        monkeypatch.setattr(real.backend, verb, count(verb, getattr(real.backend, verb)))
+    counts = []
+    for length in (60, 300):
+        put(real, f"t{length}", [{"n": at, "log": "x"} for at in range(length)])
+        tt = TimeTravel(real, thread_id=f"t{length}")
+        tt.label("begin", tt.at(0).id)
+        asked.clear()
+        shown = tt.timeline(limit=50)
+        assert (len(shown.page.moments), shown.page.older, [*shown.labels]) == (50, True, ["begin"])
+        counts.append(sorted(asked))
+    assert counts[0] == counts[1]
+    assert "outline" not in asked
+    assert len(asked) <= 9, asked
+
+
 def test_a_page_keeps_no_values(real_sqlite: StatekitSaver) -> None:
     put(real_sqlite, "t", [{"big": f"{at}" + "x" * 2_000_000} for at in range(60)])
     tt = TimeTravel(real_sqlite, thread_id="t")

@@ -174,8 +174,9 @@ class RedisBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
-        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit, int(query.refresh)
-        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted))
+        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit
+        flags = int(query.refresh), int(query.hidden)
+        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted, *flags))
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -193,8 +194,8 @@ class RedisBackend:
         members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
-            for ref, (parent, via, hidden) in change.relink.items()
-            for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
+            for row in change.relink
+            for part in (member_of(row.ref), bytes((row.hidden,)), links_of(row.parent, row.via))
         ]
         named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))

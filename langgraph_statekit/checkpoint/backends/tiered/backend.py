@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
 from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
+from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
 from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
@@ -45,10 +45,8 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_SEEN_BYTES: Final = 4 << 20
 _LIVES_BYTES: Final = 4 << 20
 _LIFE_BYTES: Final = 32
-_SEEN_S: Final = 30.0
 _ATTEMPTS: Final = 8
 
 
@@ -86,7 +84,7 @@ class TieredBackend:
         self.restoring = Restoring(tier, cold, self.moving)
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Cache[str, float](_SEEN_BYTES)
+        self._seen = Seen()
         self._lives = Cache[str, int](_LIVES_BYTES)
 
     def __getattr__(self, name: str) -> Any:
@@ -130,12 +128,12 @@ class TieredBackend:
         # One that brings a new data key must not begin a thread that the cold store has with another.
         unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
         for thread in {save.thread for save in saves}:
-            if thread in unsure or not self._is_seen(thread):
+            if thread in unsure or not self._seen.has(thread):
                 self._thaw(thread)
         results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
-            self._see(thread)
+            self._seen.add(thread)
         if self._mode == "write_through":
             self._upload(saves, results)
         else:
@@ -197,7 +195,7 @@ class TieredBackend:
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._see(thread)
+            self._seen.add(thread)
             return found
         return self._read(
             thread,
@@ -244,7 +242,7 @@ class TieredBackend:
         return self._changed(thread) or not self._cold.known(thread)[0].live
 
     def drop_thread(self, thread: str) -> None:
-        self._forget(thread)
+        self._seen.forget(thread)
         self.moving.delete(thread)
         with suppress(StatekitError):  # it is noted, and `is_deleted` tells
             self.replicas.bring([digest(thread)])
@@ -309,7 +307,7 @@ class TieredBackend:
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._forget(thread)
+        self._seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -346,7 +344,7 @@ class TieredBackend:
 
     def _changed(self, thread: str) -> bool:
         """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
-        self._see(thread)
+        self._seen.add(thread)
         if self._mode == "write_through":
             return self.moving.upload(thread) > 0
         self.uploading.changed([thread])
@@ -391,18 +389,7 @@ class TieredBackend:
 
     def _thaw(self, thread: str) -> None:
         if self.moving.thaw(thread):
-            self._see(thread)
-
-    def _see(self, thread: str) -> None:
-        self._seen.put(thread, time.monotonic(), 0)
-
-    def _is_seen(self, thread: str) -> bool:
-        """Say whether a thread was in the hot store a moment ago; if it has gone since, that does no harm."""
-        at = self._seen.get(thread)
-        return at is not None and time.monotonic() - at < _SEEN_S
-
-    def _forget(self, thread: str) -> None:
-        self._seen.put(thread, None, 0)
+            self._seen.add(thread)
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
