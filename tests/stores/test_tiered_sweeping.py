@@ -10,7 +10,7 @@ import pytest
 
 from langgraph_statekit import Encryption, Unavailable
 from langgraph_statekit.checkpoint.backends.tiered import cold as cold_store
-from langgraph_statekit.checkpoint.backends.tiered.layout import Pack
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack
 from tests.faces import checkpoint, config, metadata
 from tests.stores.test_tiered import THREAD, Cold, Place, grow, here, local, seen
 from tests.stores.test_tiered_replicas import Two, two
@@ -126,7 +126,7 @@ def test_packs_that_nothing_names_are_swept_and_others_stay(here: Place) -> None
         before, objects = seen(saver), saver.tiers._cold.objects(THREAD)
         head, _ = saver.tiers._cold.head(THREAD)
         saver.tiers._cold.upload(head, Pack(frames={b"k" * 16: b"x"}))  # by one that died then
-        saver.tiers._cold.upload(cold_store.ColdHead("e", "never begun"), Pack(frames={b"k" * 16: b"x"}))
+        saver.tiers._cold.upload(ColdHead("e", "never begun"), Pack(frames={b"k" * 16: b"x"}))
         saver.sweep()
         assert len(saver.tiers._cold.objects(THREAD)) == len(objects) + 1  # it is young
         saver.tiers.sweep_cold(LOST_S)

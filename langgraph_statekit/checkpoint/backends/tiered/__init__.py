@@ -54,6 +54,8 @@ class TieredSaver(StatekitSaver):
         max_backlog: Saves that this process acknowledged and the cold store does not have, as it does not answer;
             from then on saves raise `Unavailable`.
         grace_s: Seconds for which objects that were replaced stay for readers that are under way.
+        offload_bytes: From this size on a stored value is an object of its own in the cold store, stored once for each
+            thread however often it is named, and not copied when packs are made into one.
         tombstone_s: Seconds after which `sweep` removes what tells that a thread was deleted. No worker, and no copy of
             the hot store, may come back after so long with a thread that was deleted meanwhile.
         read_cold: Answer reads from the cold store while the hot one is unavailable; what was not uploaded is missing.
@@ -76,24 +78,26 @@ class TieredSaver(StatekitSaver):
         idle_s: float = 3600.0,
         max_backlog: int = 100_000,
         grace_s: float = 60.0,
+        offload_bytes: int = 256 * 1024,
         tombstone_s: float = 30 * 24 * 3600.0,
         read_cold: bool = True,
         tenant: str | None = None,
         **options: Any,
     ) -> None:
         require_numbers(float, 0, max_lag_s=max_lag_s, idle_s=idle_s, grace_s=grace_s, tombstone_s=tombstone_s)
-        require_numbers(int, 1, max_lag_checkpoints=max_lag_checkpoints, max_backlog=max_backlog)
+        require_numbers(
+            int, 1, max_lag_checkpoints=max_lag_checkpoints, max_backlog=max_backlog, offload_bytes=offload_bytes
+        )
         if mode not in _MODES:
             raise Misuse(f"the option mode must be one of {', '.join(_MODES)}, not {mode!r}")
         tenant = hot.tenant if tenant is None and isinstance(hot, StatekitSaver) else tenant
         backend, tier = _upper(hot, tenant)
-        below = _place(cold, tenant, grace_s)
+        below = _place(cold, tenant, grace_s, offload_bytes)
         hooks = options.get("hooks", ())
         if isinstance(replicas, str) or not isinstance(replicas, Sequence):
             raise Misuse("replicas must be a sequence of URLs or of ObjectStoreSavers")
-        copies = Replicas(
-            below, [_place(each, tenant, grace_s) for each in replicas], workers=8, tell=_replica_teller(hooks)
-        )
+        places = [_place(each, tenant, grace_s, offload_bytes) for each in replicas]
+        copies = Replicas(below, places, workers=8, tell=_replica_teller(hooks))
         tiered = TieredBackend(
             backend,
             tier,
@@ -264,7 +268,7 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
     return hot.backend, tier
 
 
-def _place(given: ObjectStoreSaver | str, tenant: str | None, grace_s: float) -> Cold:
+def _place(given: ObjectStoreSaver | str, tenant: str | None, grace_s: float, offload_bytes: int) -> Cold:
     opened = ObjectStoreSaver.from_url(given, tenant=tenant) if isinstance(given, str) else given
     if not isinstance(opened, ObjectStoreSaver) or opened.tenant != tenant:
         raise Misuse("cold, and each of replicas, must be an ObjectStoreSaver of the same tenant, or its URL")
@@ -272,7 +276,7 @@ def _place(given: ObjectStoreSaver | str, tenant: str | None, grace_s: float) ->
     if not isinstance(backend, ObjectBackend):
         raise Misuse("give encryption to the TieredSaver, not to cold or to replicas")
     name = given.partition("?")[0] if isinstance(given, str) else f"{backend.bucket.name}/{backend.prefix}"
-    return Cold(backend.bucket, backend.prefix, grace_s, name)
+    return Cold(backend.bucket, backend.prefix, grace_s, name, offload_bytes)
 
 
 def _replica_teller(hooks: Sequence[Any]) -> Callable[[str, int, str | None], None]:

@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest, merged, packed, unpacked
 from langgraph_statekit.checkpoint.frames import with_bases
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Write
+from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Row, Write
 
 Place = tuple[str, str]
 """Namespace and id of a checkpoint."""
@@ -64,6 +65,22 @@ class PackRef(NamedTuple):
     name: bytes
     size_bytes: int
     rows: int
+
+
+class ValueRef(NamedTuple):
+    """A frame that is an object of its own, which several packs and frames may name.
+
+    Attributes:
+        name: Of the object.
+        size_bytes: Of it.
+        digest: Of its bytes, as they are stored.
+        start: Its first bytes, which tell what it builds on.
+    """
+
+    name: bytes
+    size_bytes: int
+    digest: bytes
+    start: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +139,19 @@ class ColdHead:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What changed in a thread: what is now, and what is no more."""
+    """What changed in a thread: what is now, and what is no more; large frames are in `values`."""
 
     rows: Mapping[Place, Row] = field(default_factory=dict)
     frames: Mapping[bytes, bytes] = field(default_factory=dict)
     writes: Mapping[Place, Sequence[Write]] = field(default_factory=dict)
     gone_rows: frozenset[Place] = frozenset()
     gone_frames: frozenset[bytes] = frozenset()
+    values: Mapping[bytes, ValueRef] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether nothing changed."""
-        return not (self.rows or self.frames or self.writes or self.gone_rows or self.gone_frames)
+        return self == Pack()
 
 
 def new_life(thread: str, before: ColdHead) -> ColdHead:
@@ -203,18 +221,21 @@ def encode_pack(pack: Pack) -> bytes:
     writes = [
         (ns, id, [(w.task, w.idx, w.channel, w.path, w.data) for w in each]) for (ns, id), each in pack.writes.items()
     ]
-    return packed(rows, list(pack.frames.items()), writes, sorted(pack.gone_rows), sorted(pack.gone_frames))
+    values = [(key, *ref) for key, ref in pack.values.items()]
+    frames = list(pack.frames.items())
+    return packed(rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values)
 
 
 def decode_pack(thread: str, data: bytes) -> Pack:
     """Unpack a pack of a thread."""
-    rows, frames, writes, gone_rows, gone_frames = unpacked(data)
+    rows, frames, writes, gone_rows, gone_frames, values = unpacked(data)
     return Pack(
         {(ns, id): _row(thread, ns, id, *rest) for ns, id, *rest in rows},
         dict(frames),
         {(ns, id): [Write(*each) for each in written] for ns, id, written in writes},
         frozenset((ns, id) for ns, id in gone_rows),
         frozenset(gone_frames),
+        {key: ValueRef(*ref) for key, *ref in values},
     )
 
 
@@ -232,33 +253,37 @@ def folded(packs: Iterable[Pack], *, whole: bool) -> Pack:
     """
     rows: dict[Place, Row] = {}
     frames: dict[bytes, bytes] = {}
+    values: dict[bytes, ValueRef] = {}
     writes: dict[Place, Sequence[Write]] = {}
     gone_rows: set[Place] = set()
     gone_frames: set[bytes] = set()
     for pack in packs:
         for place in pack.gone_rows:
             rows.pop(place, None)
-        for key in pack.gone_frames:
+        for key in (*pack.gone_frames, *pack.frames, *pack.values):
             frames.pop(key, None)
+            values.pop(key, None)
         rows.update(pack.rows)
         frames.update(pack.frames)
+        values.update(pack.values)
         writes.update(pack.writes)
         gone_rows = (gone_rows | pack.gone_rows) - pack.rows.keys()
-        gone_frames = (gone_frames | pack.gone_frames) - pack.frames.keys()
+        gone_frames = (gone_frames | pack.gone_frames) - pack.frames.keys() - pack.values.keys()
     if not whole:
-        return Pack(rows, frames, writes, frozenset(gone_rows), frozenset(gone_frames))
+        return Pack(rows, frames, writes, frozenset(gone_rows), frozenset(gone_frames), values)
     known = {key: Frame(key, data) for key, data in frames.items()}
+    known |= {key: Frame(key, ref.start) for key, ref in values.items()}
     needed = with_bases(known, {key for row in rows.values() for key in row.keys})
     return Pack(
         rows,
         {key: data for key, data in frames.items() if key in needed},
         {place: each for place, each in writes.items() if each},
+        values={key: ref for key, ref in values.items() if key in needed},
     )
 
 
-def thread_of(head: ColdHead, packs: Iterable[Pack]) -> Thread:
-    """Return a thread as its packs tell it."""
-    whole = folded(packs, whole=True)
+def thread_of(head: ColdHead, whole: Pack) -> Thread:
+    """Return a thread as its packs tell it, folded to one, with the large frames among the others."""
 
     def ref(place: Place) -> Ref:
         return Ref(head.thread, *place)
@@ -307,6 +332,31 @@ def _has_writes(held: Thread, pack: Pack) -> bool:
         or {(write.task, write.idx) for write in pack.writes.get((ref.ns, ref.id), ())} >= each.keys()
         for ref, each in held.writes.items()
     )
+
+
+def offloaded(pack: Pack, least_bytes: int, known: Iterable[ValueRef]) -> tuple[Pack, dict[bytes, bytes]]:
+    """Return a pack with its large frames as values, and the bytes of new ones by name.
+
+    Args:
+        pack: The pack.
+        least_bytes: From this size on a frame is large.
+        known: Values that the thread's packs name; what is equal to one of them is not stored again.
+    """
+    names = {ref.digest: ref.name for ref in known}
+    values, new = dict(pack.values), {}
+    for key, data in pack.frames.items():
+        if len(data) >= least_bytes:
+            check = digest_of(data)
+            if check not in names:
+                names[check] = new_name()
+                new[names[check]] = data
+            values[key] = ValueRef(names[check], len(data), check, data[:HEAD_BYTES])
+    return replace(pack, frames={k: data for k, data in pack.frames.items() if k not in values}, values=values), new
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return what equal values have in common."""
+    return blake2b(data, digest_size=16).digest()
 
 
 def parts_of(pack: Pack, most_bytes: int = PACK_BYTES) -> list[Pack]:

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -83,8 +84,8 @@ class Moving:
             if found is None or found[0].gen != head.gen:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
-        made = [] if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made), tag):
+        made = NOTHING if pack.empty else self._cold.upload(base, pack)
+        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
             self._cold.discard(base, made)
             return None
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)

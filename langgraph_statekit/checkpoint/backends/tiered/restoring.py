@@ -112,7 +112,7 @@ class Restoring:
             head = replace(
                 base,
                 gen=base.gen + 1,
-                packs=made,
+                packs=made.packs,
                 header=held.header,
                 seq=held.seq,
                 copied_by=held.copied_by,

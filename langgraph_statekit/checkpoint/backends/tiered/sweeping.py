@@ -21,6 +21,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     encode_head,
     tombstone,
 )
+from langgraph_statekit.checkpoint.backends.tiered.packs import Gone
 from langgraph_statekit.checkpoint.backends.tiered.replica import Replica
 from langgraph_statekit.checkpoint.expiry import is_over
 from langgraph_statekit.errors import DataError, StatekitError
@@ -96,5 +97,5 @@ class Sweeper:
     def _clean(self, cold: Cold, lost_s: float) -> None:
         before_s = cold.now_us() / 1e6 - lost_s
         for name in cold.bucket.folders(cold.folder):
-            with suppress(DataError):
+            with suppress(DataError, Gone):
                 cold.clean(name, before_s)
