@@ -11,6 +11,7 @@ WORKLOADS = (
     "big_state",
     "namespaces",
     "objects",
+    "tiered",
     "growth",
     "sampled",
     "watchdog",

@@ -59,6 +59,9 @@ class TieredSaver(StatekitSaver):
         tombstone_s: Seconds after which `sweep` removes what tells that a thread was deleted. No worker, and no copy of
             the hot store, may come back after so long with a thread that was deleted meanwhile.
         read_cold: Answer reads from the cold store while the hot one is unavailable; what was not uploaded is missing.
+        write_cold: Take saves into the cold store while the hot one is unavailable, but for those under a lease. They
+            go on from what was uploaded; when the hot store is back, both histories become one, in which these are the
+            latest. All workers must have it.
         tenant: Whose threads these are; None: the tenant of `hot`.
         options: As in `StatekitSaver`. `ttl_s` is the life of a thread in both stores.
 
@@ -81,6 +84,7 @@ class TieredSaver(StatekitSaver):
         offload_bytes: int = 256 * 1024,
         tombstone_s: float = 30 * 24 * 3600.0,
         read_cold: bool = True,
+        write_cold: bool = False,
         tenant: str | None = None,
         **options: Any,
     ) -> None:
@@ -106,6 +110,7 @@ class TieredSaver(StatekitSaver):
             tombstone_s=tombstone_s,
             mode=mode,
             read_cold=read_cold,
+            write_cold=write_cold,
             max_lag_s=max_lag_s,
             max_lag_checkpoints=max_lag_checkpoints,
             idle_s=idle_s,
