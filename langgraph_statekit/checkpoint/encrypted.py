@@ -109,9 +109,10 @@ class EncryptedBackend:
 
         return self._opened(thread, lambda: self.inner.fill(thread, keys, refs), opened)
 
-    def drop_thread(self, thread: str) -> None:
-        self.inner.drop_thread(thread)
+    def drop_thread(self, thread: str) -> bool:
+        left = self.inner.drop_thread(thread)
         self._forget(thread)
+        return left
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):

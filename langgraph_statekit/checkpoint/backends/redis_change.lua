@@ -5,11 +5,13 @@ local function discard(thread)
   call('ZREM', index, thread)
 end
 
--- KEYS: the eighth is the index of the bucket's leases.
+-- KEYS: the eighth is the index of the bucket's leases, the ninth that of its cells. ARGV: thread, name of a list of cells.
+-- Returns how many of the list there are, at most one.
 if verb == 'drop' then
   call('UNLINK', lease)
   call('ZREM', KEYS[8], ARGV[2])
-  return discard(ARGV[2])
+  discard(ARGV[2])
+  return #call('ZRANGEBYLEX', KEYS[9], '[' .. ARGV[3], '(' .. ARGV[3] .. '\255', 'LIMIT', 0, 1)
 end
 
 -- KEYS: the eighth is the index of the bucket's leases. ARGV: holder, owner, milliseconds that the lease lasts, token to

@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
@@ -200,9 +200,10 @@ class TieredBackend:
             self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
         return done
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         self._forget(thread)
         self.moving.delete(thread)
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         self._thaw(source)
