@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -211,7 +212,7 @@ class Attempts:
     async def _claim(self, side: Side, wish: Wish, ref: CellRef, new: Record) -> tuple[Cell, Record] | Record:
         """Return the claimed cell with its record, or the record of an effect that was made before."""
         asked = Asked(new.request, new.thread, new.token)
-        rev, record = 0, new
+        rev, record, seen_s = 0, new, dict[str, float]()
         while True:
             cell, now_us, made = await self._change(side.cells, ref, record, rev, fenced=True)
             if made and cell is not None:
@@ -227,9 +228,13 @@ class Attempts:
                     return known
             if verdict == CONFLICT:
                 raise _other_request(wish.key)
-            if verdict == WAIT:
-                await side.cells.sleep(min(_POLL_S, left_us(known, asked, now_us) / 1e6))
-            elif verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
+            if verdict == WAIT:  # no longer than it may take, whatever a clock says that was set back meanwhile
+                over_s = seen_s.setdefault(known.claim, time.monotonic()) + known.lease_us / 1e6
+                left_s = min(left_us(known, asked, now_us) / 1e6, over_s - time.monotonic())
+                if left_s <= 0:
+                    verdict = UNKNOWN
+                await side.cells.sleep(max(0.0, min(_POLL_S, left_s)))
+            if verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
                 return found
             if verdict in (CLAIM, UNKNOWN):
                 generation = known.generation + (known.outcome == COMPENSATED)

@@ -313,3 +313,19 @@ def test_an_effect_costs_few_requests(store: Store, scope: str, requests: int) -
             ledger.run("key", list, config=lease.config)
             assert counting.calls - before == wanted
         saver._sync._backend = backend
+
+
+def test_an_attempt_is_waited_for_no_longer_than_it_may_take_when_the_stores_clock_is_set_back(
+    new_store: Callable[[str], Store], provider: Provider
+) -> None:
+    with new_store("memory").open() as saver:
+        ledger = EffectLedger(saver, lease_s=0.05)
+        provider.dies_before = True
+        with pytest.raises(Died):
+            ledger.run("key", provider.charge, 5, config=AT)
+        cells = saver.backend._cells  # type: ignore[attr-defined]
+        ref = next(ref for ref in cells if ref.kind == "effect")
+        cell, until_us = cells[ref]
+        cells[ref] = cell._replace(rev=cell.rev + 3_600_000_000), until_us
+        with pytest.raises(EffectUnknown):
+            ledger.run("key", provider.charge, 5, config=AT)
