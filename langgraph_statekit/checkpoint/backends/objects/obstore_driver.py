@@ -37,7 +37,7 @@ _WRONG: Final = (
     exceptions.UnknownConfigurationKeyError,
 )
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
-_DENIED: Final = re.compile(r"status code: 40[13]|InvalidToken")
+_DENIED: Final = re.compile(r"status code: 40[13]|InvalidToken|code: AccessDenied")
 _FINAL: Final = re.compile(
     r"AuthorizationHeaderMalformed|InvalidBucketName|PermanentRedirect|configured region|BadScheme|UnknownIssuer"
     r"|NotValidForName"

@@ -27,6 +27,7 @@ __all__ = ["TieredBackend", "TieredSaver"]
 
 _TIERS: Final = {
     "SqliteBackend": ("sqlite_tier", "SqliteTier"),
+    "RedisBackend": ("redis_tier", "RedisTier"),
     "PostgresBackend": ("postgres_tier", "PostgresTier"),
 }
 _MODES: Final = ("write_through", "write_behind", "archive")
@@ -38,7 +39,7 @@ class TieredSaver(StatekitSaver):
     Threads that the hot store lost, or dropped because they were idle, come back from the cold one when they are used.
 
     Args:
-        hot: A `SqliteSaver` or a `PostgresSaver`. Only its store is used: options of a saver are given here.
+        hot: A `SqliteSaver`, `RedisSaver` or `PostgresSaver`. Only its store is used; give options of a saver here.
         cold: An `ObjectStoreSaver`, or its URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:///dir`. What it holds is
             readable by this class only, and may lie beside the threads of an `ObjectStoreSaver`.
         replicas: Further places like `cold`, in another region or at another vendor, that get all that it has. They
@@ -58,6 +59,9 @@ class TieredSaver(StatekitSaver):
         tombstone_s: Seconds after which `sweep` removes what tells that a thread was deleted. No worker, and no copy of
             the hot store, may come back after so long with a thread that was deleted meanwhile.
         read_cold: Answer reads from the cold store while the hot one is unavailable; what was not uploaded is missing.
+        write_cold: Take saves into the cold store while the hot one is unavailable, but for those under a lease. They
+            go on from what was uploaded; when the hot store is back, both histories become one, in which these are the
+            latest. All workers must have it.
         tenant: Whose threads these are; None: the tenant of `hot`.
         options: As in `StatekitSaver`. `ttl_s` is the life of a thread in both stores.
 
@@ -80,6 +84,7 @@ class TieredSaver(StatekitSaver):
         offload_bytes: int = 256 * 1024,
         tombstone_s: float = 30 * 24 * 3600.0,
         read_cold: bool = True,
+        write_cold: bool = False,
         tenant: str | None = None,
         **options: Any,
     ) -> None:
@@ -105,6 +110,7 @@ class TieredSaver(StatekitSaver):
             tombstone_s=tombstone_s,
             mode=mode,
             read_cold=read_cold,
+            write_cold=write_cold,
             max_lag_s=max_lag_s,
             max_lag_checkpoints=max_lag_checkpoints,
             idle_s=idle_s,
@@ -261,7 +267,7 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
         raise Misuse("give encryption, ttl_s, retention and require_lease to the TieredSaver, not to hot")
     kind = type(hot.backend).__name__
     if kind not in _TIERS:
-        raise Misuse(f"hot must be a SqliteSaver or a PostgresSaver, not a {type(hot).__name__}")
+        raise Misuse(f"hot must be a SqliteSaver, a RedisSaver or a PostgresSaver, not a {type(hot).__name__}")
     module, name = _TIERS[kind]
     tier: Tier = load(f"checkpoint.backends.{module}", name)(hot.backend)
     return hot.backend, tier

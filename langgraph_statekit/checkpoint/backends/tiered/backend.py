@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
+from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
@@ -20,12 +20,12 @@ from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
 from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
+from langgraph_statekit.checkpoint.backends.tiered.saving import Saving
 from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
-from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, Rekeyed
-from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
 from langgraph_statekit.checkpoint.records import (
     HEADER_ID_BYTES,
@@ -36,7 +36,6 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveWrites,
     Stored,
     Write,
     from_text,
@@ -45,8 +44,6 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_SEEN_BYTES: Final = 4 << 20
-_SEEN_S: Final = 30.0
 _ATTEMPTS: Final = 8
 
 
@@ -60,11 +57,10 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        write_cold: Take saves there, too.
         replicas: Copies of the cold store.
         tombstone_s: Seconds for which tombstones stay.
     """
-
-    sweeps = True
 
     def __init__(
         self,
@@ -74,19 +70,22 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        write_cold: bool,
         replicas: Replicas,
         tombstone_s: float,
         **uploading: Any,
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
         self._mode, self._read_cold = mode, read_cold
-        self.deltas = hot.deltas
+        self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.restoring = Restoring(tier, cold, self.moving)
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Cache[str, float](_SEEN_BYTES)
+        self._below = Below(tier, cold, self._reading, self.moving) if write_cold else None
+        self.uploading.around = self._below.tell if self._below is not None else lambda: None
+        self.saving = Saving(hot, self.moving, self.uploading, self._below, through=mode == "write_through")
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -125,37 +124,7 @@ class TieredBackend:
         )
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        self.uploading.require_room()
-        # One that brings a new data key must not begin a thread that the cold store has with another.
-        unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
-        for thread in {save.thread for save in saves}:
-            if thread in unsure or not self._is_seen(thread):
-                self._thaw(thread)
-        results = list(self._hot.save(saves))
-        for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
-        done = [save for save, result in zip(saves, results, strict=True) if result is True]
-        for thread in {save.thread for save in done}:
-            self._see(thread)
-        if self._mode == "write_through":
-            self._upload(saves, results)
-        else:
-            self.uploading.changed([save.thread for save in done if not _waits(save)])
-            self.uploading.changed([save.thread for save in done if _waits(save)], soon=True)
-            self.uploading.catch_up({save.thread for save in done})
-        return results
-
-    def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
-        """Have in the cold store what was saved, or say that it is not there."""
-        made = {save.thread for save, result in zip(saves, results, strict=True) if result is True}
-        failed = self.uploading.upload(made)
-        for at, save in enumerate(saves):
-            if results[at] is True and save.thread in failed:
-                results[at] = failed[save.thread]
-        if len(failed) and all(isinstance(result, Exception) for result in results):
-            raise next(iter(failed.values()))
+        return self.saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
@@ -170,12 +139,14 @@ class TieredBackend:
         return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
+        if self._below is not None and self._below.serves() and self._below.error:
+            return self._from_cold(thread, self._below.error).load(thread, ns, id)
         try:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._see(thread)
+            self.saving.seen.add(thread)
             return found
         return self._read(
             thread,
@@ -210,34 +181,43 @@ class TieredBackend:
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         held, _ = self.moving.whole(thread)
         if held is not None:  # it was planned for what stands in the cold store
-            self._thaw(thread)
+            self.saving.thaw(thread)
             outline = self._hot.outline(thread)
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
             rev = outline.rev
-        done = self._hot.apply(thread, rev, change)
-        if done:
-            self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
-        return done
+        if not self._hot.apply(thread, rev, change):
+            return False
+        # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
+        # store lost the change before the cold one had it.
+        return self.saving.changed(thread) or not self._cold.known(thread)[0].live
 
-    def drop_thread(self, thread: str) -> None:
-        self._forget(thread)
+    def drop_thread(self, thread: str) -> bool:
+        self.saving.seen.forget(thread)
         self.moving.delete(thread)
         with suppress(StatekitError):  # it is noted, and `is_deleted` tells
             self.replicas.bring([digest(thread)])
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
-        self._thaw(source)
-        self._thaw(target)
-        done = self._hot.copy_thread(source, target, operation, header)
-        if done:
-            self._changed(target)
-        return done
+        for _ in range(_ATTEMPTS):
+            self.saving.thaw(source)
+            self.saving.thaw(target)
+            done = self._hot.copy_thread(source, target, operation, header)
+            if not done or self.saving.changed(target):
+                return done
+        raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
-        found = dict(self._hot.headers(threads))
+        away = False
+        try:
+            found = dict(self._hot.headers(threads))
+        except Unavailable:
+            if not self._read_cold:
+                raise
+            found, away = {}, True
         for thread in threads:
-            if thread not in found and self._tier.state(thread) is None:
+            if thread not in found and (away or self._tier.state(thread) is None):
                 head = self._reading.head(thread)
                 if head.header and not self._cold.over(head):
                     found[thread] = head.header
@@ -285,7 +265,7 @@ class TieredBackend:
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._forget(thread)
+        self.saving.seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -320,13 +300,6 @@ class TieredBackend:
         colds = (self._cold, *(replica.place for replica in self.replicas.all))
         return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
-    def _changed(self, thread: str) -> None:
-        self._see(thread)
-        if self._mode == "write_through":
-            self.moving.upload(thread)
-        else:
-            self.uploading.changed([thread])
-
     def _read(
         self, thread: str, hot: Callable[[], T], cold: Callable[[MemoryBackend], T], is_short: Callable[[T], bool]
     ) -> T:
@@ -338,6 +311,8 @@ class TieredBackend:
             cold: Reads from what the cold store has.
             is_short: Whether the hot store may have let the thread go when it gave this.
         """
+        if self._below is not None and self._below.serves() and self._below.error:
+            return cold(self._from_cold(thread, self._below.error))
         try:
             held, born = self.moving.whole(thread)
             for _ in range(_ATTEMPTS):
@@ -362,22 +337,9 @@ class TieredBackend:
             image = self.image(thread)
             if image is not None:
                 return image
+            if self._below is not None:  # it may be begun
+                return MemoryBackend()
         raise error
-
-    def _thaw(self, thread: str) -> None:
-        if self.moving.thaw(thread):
-            self._see(thread)
-
-    def _see(self, thread: str) -> None:
-        self._seen.put(thread, time.monotonic(), 0)
-
-    def _is_seen(self, thread: str) -> bool:
-        """Say whether a thread was in the hot store a moment ago; if it has gone since, that does no harm."""
-        at = self._seen.get(thread)
-        return at is not None and time.monotonic() - at < _SEEN_S
-
-    def _forget(self, thread: str) -> None:
-        self._seen.put(thread, None, 0)
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
@@ -390,7 +352,3 @@ def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
     return {ref: row._replace(body=b"") for ref, row in rows.items()}
-
-
-def _waits(save: Save) -> bool:
-    return isinstance(save, SaveWrites) and any(write.idx == INTERRUPT_IDX for write in save.writes)

@@ -93,9 +93,16 @@ class Cold:
         """Return the head that was read or written last here, or read it; it may be out of date."""
         return self._heads.get(thread) or self.head(thread)
 
-    def over(self, head: ColdHead) -> bool:
-        """Say whether a thread has expired."""
-        return head.until_us is not None and is_over(head.until_us, self.now_us())
+    def over(self, head: ColdHead, *, sure: bool = False) -> bool:
+        """Say whether a thread has expired.
+
+        Args:
+            head: Of the thread.
+            sure: Not by the clock of a host that may not ask for the time, as one that may only read.
+        """
+        if head.until_us is None:
+            return False
+        return is_over(head.until_us, self.now_us() if sure else self.bucket.reading_us(self._clock))
 
     def alive(self, thread: str) -> Known | None:
         """Read the head of a thread; None if it has none, was deleted, or has expired."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
@@ -102,6 +103,7 @@ class ColdHead:
         dead: Epochs that were deleted last.
         ended_us: Of a tombstone: since when it is one, by the clock of the store.
         swept_us: Of a tombstone: since when somebody removes it.
+        ahead: Whether saves went past the hot store, which does not know of them.
         is_copy: Whether it stands in a replica. Where it does so in the cold store, that was a replica before.
     """
 
@@ -120,6 +122,7 @@ class ColdHead:
     is_copy: bool = False
     ended_us: int = 0
     swept_us: int = 0
+    ahead: bool = False
 
     @property
     def names(self) -> list[bytes]:
@@ -200,7 +203,7 @@ def encode_head(head: ColdHead) -> bytes:
     return packed(
         *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
         *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
-        *(head.is_copy, head.ended_us, head.swept_us),
+        *(head.is_copy, head.ended_us, head.swept_us, head.ahead),
     )
 
 
@@ -299,7 +302,9 @@ def thread_of(head: ColdHead, whole: Pack) -> Thread:
     )
 
 
-def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> tuple[Pack, bool]:
+def joined(
+    held: Thread, pack: Pack, places: Mapping[Place, int], seq: int, *, ahead: bool = False
+) -> tuple[Pack, bool]:
     """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
 
     The hot store may have lost what it had before, and have begun to number anew.
@@ -309,6 +314,7 @@ def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> t
         pack: What the hot store has, or has removed.
         places: `seq` of every checkpoint there.
         seq: The last one given away there.
+        ahead: The hot store lost nothing, but missed what the cold one took alone: its checkpoints keep their places.
     """
     known = {(ref.ns, ref.id): row.seq for ref, row in held.rows.items()}
     same = all(places.get(place) == at or place in pack.gone_rows for place, at in known.items())
@@ -317,7 +323,9 @@ def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> t
     last = max(held.seq, *known.values(), 0)
     rows = {}
     for place, row in sorted(pack.rows.items(), key=lambda item: item[1].seq):
-        if place not in known:
+        if place not in known and ahead:
+            known[place] = next(seq for seq in count(row.seq) if seq not in known.values())
+        elif place not in known:
             last = known[place] = max(row.seq, last + 1)
         rows[place] = row._replace(seq=known[place])
     stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}

@@ -43,51 +43,73 @@ class Moving:
         """Begin anew in the child of a fork."""
         self._turns = [threading.Lock() for _ in range(_LOCKS)]
 
-    def upload(self, thread: str) -> None:
-        """Bring what changed in a thread to the cold store; what changes meanwhile may go along or not."""
+    def upload(self, thread: str) -> int:
+        """Bring what changed in a thread to the cold store; what changes meanwhile may go along or not.
+
+        Returns:
+            The life in the hot store, all of which the cold one had then; 0 if there was none.
+        """
         with self._turns[hash(thread) % _LOCKS]:  # who waited finds little left to do
             for pause_s in pauses(thread):
-                if self._upload(thread):
-                    return
+                born = self._upload(thread)
+                if born is not None:
+                    return born
                 time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
 
-    def _upload(self, thread: str) -> bool:
+    def _upload(self, thread: str) -> int | None:
         changes = self._hot.changes(thread)
         if changes is None:
             self._bury_ended(thread)
-            return True
+            return 0
         state = changes.state
         head, tag = self._cold.known(thread)
         if is_dead(state, head):
             self._hot.forget(thread, state.born)
-            return True
+            return 0
         if state.clean and state.epoch in ("", head.life):
-            return True
+            return state.born
         if self._cold.is_dying(head):
             self._cold.head(thread)
-            return False
-        begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head))
+            return None
+        begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
         base = replace(head, is_copy=False) if begun else new_life(thread, head)
-        if state.epoch not in ("", head.life):  # the cold store is another one than before, or was a replica
+        # The cold store is another one than before, or was a replica, or took saves alone.
+        if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
             if changes is None or changes.state.born != state.born:
-                return False
+                return None
         pack, complete = changes.pack, True
-        if begun and (not state.complete or state.epoch != head.life):
+        if begun and (not state.complete or state.epoch != head.life or head.ahead):
             found = self._reading.own_image(thread)
             if found is None or found[0].gen != head.gen:
-                return False
-            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
+                return None
+            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
         made = NOTHING if pack.empty else self._cold.upload(base, pack)
         if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
             self._cold.discard(base, made)
-            return False
+            return None
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
             self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
-        return True
+        return state.born
+
+    def settle(self, thread: str) -> bool:
+        """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
+        for pause_s in pauses(thread):
+            if not self._cold.head(thread)[0].ahead:
+                return False
+            self.upload(thread)
+            head, tag = self._cold.head(thread)
+            state = self._hot.state(thread)
+            dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
+            # With the tag from before the eviction: a save that came after it is not settled.
+            if dropped and self._cold.publish(thread, replace(head, gen=head.gen + 1, ahead=False), tag):
+                return True
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> None:
         """Remove from the cold store what has ended in the hot one."""
