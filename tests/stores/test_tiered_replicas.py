@@ -190,6 +190,26 @@ def test_the_note_of_an_upload_that_failed_goes_in_the_end(two: Two, monkeypatch
         wait_until(lambda: not two.notes(), "the note to go")
 
 
+def test_the_end_waits_once_for_a_replica_that_is_away_however_many_threads_it_lacks(two: Two) -> None:
+    away = Cold(two.second)
+    saver = two.open(replicas=[two.replica(away)])
+    saver.setup()
+    away.down = True
+    for number in range(30):
+        assert len(list(grow(saver, 1, f"thread {number}"))) == 1
+    asked = 0
+
+    def ask(key: str) -> Any:
+        nonlocal asked
+        asked += 1
+        raise away.transient[0]("nobody answers")
+
+    away.get = ask  # type: ignore[method-assign]
+    saver.close()
+    assert 0 < asked <= 20  # one for each call that was under way when it was found out
+    assert len({key.split("/")[-2] for key in two.notes()}) == 30
+
+
 def test_a_deletion_is_proven_only_when_the_replicas_have_it(two: Two) -> None:
     away = Cold(two.second)
     with two.open(replicas=[two.replica(away)]) as saver:
