@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveWrites
-from langgraph_statekit.errors import StatekitError, Unavailable
+from langgraph_statekit.errors import Unavailable
 
 _LIVES_BYTES: Final = 4 << 20
 _LIFE_BYTES: Final = 32
@@ -105,8 +105,9 @@ class Saving:
         else:
             lost = Unavailable("the hot store kept losing what was saved; save again")
             results[:] = [lost if at in left else result for at, result in enumerate(results)]
-        if results and all(isinstance(result, StatekitError) for result in results):
-            raise next(result for result in results if isinstance(result, StatekitError))
+        away = [result for result in results if isinstance(result, Unavailable)]
+        if away and len(away) == len(results):  # of others each save has its own
+            raise away[0]
 
     def changed(self, thread: str) -> bool:
         """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
