@@ -12,12 +12,17 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
 from tests.stores_table import DURABLE, ON_REQUEST, SERVED, STORES
 from tests.stores_under_test import DEFAULTS, Store, all_features
+
+# How fast examples are made and tested is a matter of the machine.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
