@@ -18,8 +18,8 @@ from typing import Any
 import obstore
 import psycopg_pool
 
-from langgraph_statekit import open_saver
 from langgraph_statekit.checkpoint.backends import postgres, postgres_tier, sqlite, sqlite_tier, tiered
+from tests.stores_under_test import open_here
 from tests.tiers.kit import grow, history
 
 LOADED = (obstore, psycopg_pool, postgres, postgres_tier, sqlite, sqlite_tier, tiered)
@@ -158,7 +158,7 @@ def _work(job: str, url: str, options: dict[str, Any], log: str, given: dict[str
         lines.write("\t".join(words) + "\n")
         lines.flush()
 
-    saver = open_saver(url, **options)
+    saver = open_here(url, options)
     JOBS[job](saver, tell, **given)
     if job != "leave":
         saver.close()
