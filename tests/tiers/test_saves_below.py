@@ -100,8 +100,8 @@ def test_a_save_under_a_lease_is_refused_while_nobody_can_tell_whose_it_is(place
             puts = grow(saver, 1, "t")
             found = saver.get_tuple(config("t"))
             assert found is not None
+            leased: Any = {"configurable": {**found.config["configurable"], **lease.config["configurable"]}}
             with pytest.raises(Unavailable, match="lease of thread 't' is in the hot store"):
-                leased: Any = {"configurable": {**found.config["configurable"], **lease.config["configurable"]}}
                 saver.put_writes(leased, [("log", 1)], "other task")
             assert [what for what, _ in puts] == ["begin", "put", "written"]
             place.server.start()
