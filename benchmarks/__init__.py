@@ -10,6 +10,7 @@ WORKLOADS = (
     "maintenance",
     "big_state",
     "namespaces",
+    "timetravel",
     "objects",
     "tiered",
     "growth",

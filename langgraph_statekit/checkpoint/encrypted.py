@@ -135,9 +135,10 @@ class EncryptedBackend:
                 change = replace(change, relink=[key.tag_row(row) for row in change.relink])
         return self.inner.apply(thread, rev, change)
 
-    def drop_thread(self, thread: str) -> None:
-        self.inner.drop_thread(thread)
+    def drop_thread(self, thread: str) -> bool:
+        left = self.inner.drop_thread(thread)
         self._forget(thread)
+        return left
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):

@@ -35,9 +35,10 @@ def large(seed: int) -> bytes:
 
 def put(saver: TieredSaver, values: dict[str, Any], step: int, at: Any = None) -> Any:
     versions: dict[str, str | int | float] = dict.fromkeys(values, f"{step:04}.x")
-    found = at or saver.get_tuple(config())
-    below = found.config if hasattr(found, "config") else found or config()
-    return saver.put(below, checkpoint(values, versions), metadata(step), versions)
+    if at is None:
+        found = saver.get_tuple(config())
+        at = found.config if found else config()
+    return saver.put(at, checkpoint(values, versions), metadata(step), versions)
 
 
 def objects_of(saver: TieredSaver) -> list[str]:

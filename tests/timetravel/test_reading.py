@@ -19,7 +19,9 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
 from langgraph_statekit import CheckpointMissing, Misuse, TimeTravel, migrates, state_version
+from langgraph_statekit.checkpoint import messages
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.timetravel import history
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, put, talk
 
 
@@ -206,6 +208,26 @@ def test_a_page_keeps_no_values(real_sqlite: StatekitSaver) -> None:
         assert tracemalloc.get_traced_memory()[1] < 60_000_000  # the values of the page weigh 100 MB
     finally:
         tracemalloc.stop()
+
+
+def test_a_page_of_a_growing_chat_makes_each_message_once_and_tells_the_same(
+    real_sqlite: StatekitSaver, monkeypatch: Any
+) -> None:
+    said = [HumanMessage(f"{at} " + "word " * 40, id=f"m{at}") for at in range(70)]
+    put(real_sqlite, "t", [{"messages": said[: at + 1], "n": at // 2} for at in range(70)])
+    tt, made = TimeTravel(real_sqlite, thread_id="t"), []
+    make = messages._messages
+
+    def counted(rows: Any, decode: Any) -> Any:
+        made.extend(rows)
+        return make(rows, decode)
+
+    monkeypatch.setattr(messages, "_messages", counted)
+    found = tt.timeline(limit=50)
+    assert len(made) == 70
+    monkeypatch.setattr(history, "looking", lambda side: side)
+    assert tt.timeline(limit=50).page == found.page
+    assert len(made) > 1000
 
 
 def test_what_was_lost_long_ago_is_on_the_first_page(in_memory: Any) -> None:

@@ -23,7 +23,7 @@ from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Rest
 from langgraph_statekit.checkpoint.backends.tiered.saving import Saving
 from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
@@ -205,11 +205,12 @@ class TieredBackend:
         # store lost the change before the cold one had it.
         return self.saving.changed(thread) or not self._cold.known(thread)[0].live
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         self.saving.seen.forget(thread)
         self.moving.delete(thread)
         with suppress(StatekitError):  # it is noted, and `is_deleted` tells
             self.replicas.bring([digest(thread)])
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
