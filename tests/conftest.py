@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "store_name": (*STORES, *ON_REQUEST),
         "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
-        "suite_name": ("sqlite", "redis"),
+        "suite_name": ("sqlite", "redis", "tiered"),
         "killed_name": ("sqlite", "redis", "postgres"),
     }
     for fixture, names in tables.items():
