@@ -124,7 +124,10 @@ class Backend(Protocol):
         """
 
     def rows(self, query: Query) -> Sequence[Row]:
-        """Return matching rows with bodies, highest `seq` first, without hidden ones."""
+        """Return matching rows with bodies, highest `seq` first; hidden ones only if the query asks for them.
+
+        The hidden ones of a namespace are found without a look at all other rows, however long the thread.
+        """
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]

@@ -24,7 +24,7 @@ from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, m
 from langgraph_statekit.checkpoint.delta_history import assembled
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.frames import Frames
-from langgraph_statekit.checkpoint.labels import NAMESPACE, label_row, labels_of, require_label
+from langgraph_statekit.checkpoint.labels import NAMESPACE, label_query, label_row, labels_of, require_label
 from langgraph_statekit.checkpoint.options import require_ids
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.pacing import Pacing
@@ -201,8 +201,8 @@ class Engine(Requests):
 
     async def labels(self, thread_id: str) -> dict[str, RunnableConfig]:
         """Return the labelled checkpoints of a thread by label."""
-        outline = await self.outline(to_text(thread_id), NAMESPACE)
-        return {from_text(label): config_of(ref) for label, ref in labels_of(outline.rows).items()}
+        rows = await self._io((await self._store()).rows, label_query(to_text(thread_id)))
+        return {from_text(label): config_of(ref) for label, ref in labels_of(rows).items()}
 
     async def unlabel(self, thread_id: str, label: str) -> None:
         """Take a label away."""

@@ -49,8 +49,9 @@ def timeline_html(shown: Shown) -> str:
     older = "<p class='sk-sum'>Older checkpoints are not on this page.</p>" if shown.page.older else ""
     earlier = "".join(_row(each, shown, anchor, "earlier", 0) for pair in shown.page.earlier for each in reversed(pair))
     wide = f" style='min-width:{len(moments) * _DOT}px'" if len(moments) > _CROWD else ""
-    drawn = f"<div{wide}>{timeline_svg(shown)}{dot_links(shown, anchor)}</div>"
-    picture = f"<div class='sk-pic'>{drawn}</div>" if moments else ""
+    drawn = f"<div{wide}>{timeline_svg(shown, linked=True)}{dot_links(shown, anchor)}</div>"
+    # The styles show it again: where they are removed, what is left of a drawing are its texts in a heap.
+    picture = f"<div class='sk-pic' style='display:none'>{drawn}</div>" if moments else ""
     return (
         f"<section class='sk-tt' aria-label='Time travel'><style>{STYLE}</style>{title}"
         f"{_findings(shown, anchor)}{picture}{_legend() if moments else ''}"

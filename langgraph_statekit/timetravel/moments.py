@@ -250,6 +250,10 @@ def _new_messages(state: Mapping[str, Any], before: Mapping[str, Any], names: se
         value = state.get(name)
         if isinstance(value, list) and value and isinstance(value[-1], BaseMessage):
             held = before.get(name)
+            if isinstance(held, list):  # a reader may share what both begin with
+                both = zip(value, held, strict=False)
+                equal = next((at for at, (new, old) in enumerate(both) if new is not old), min(len(value), len(held)))
+                value, held = value[equal:], held[equal:]
             ids = {each.id for each in held if isinstance(each, BaseMessage)} if isinstance(held, list) else set()
             fresh = [
                 each for each in value if isinstance(each, BaseMessage) and (each.id is None or each.id not in ids)

@@ -230,7 +230,7 @@ class PostgresBackend:
             _BEFORE: query.before,
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join([_ALIVE, "thread_id = %b", "NOT hidden", *given])
+        where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
         found = self._run(
             f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
@@ -288,7 +288,7 @@ class PostgresBackend:
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
             *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *columns(((row.ref.ns, row.ref.id, row.parent, row.via, row.hidden) for row in change.relink), 5),
         )
         return bool(done)
 

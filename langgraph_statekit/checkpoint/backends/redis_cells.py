@@ -148,7 +148,8 @@ def _change(change: CellChange) -> list[Argument]:
     token = "" if change.token is None else change.token
     expect = "" if change.expect is None else change.expect
     ttl_ms = "" if change.ttl_us is None else max(1, -(-change.ttl_us // 1000))
-    return ["change", f"{thread}\0{key}", token, expect, change.operation, ttl_ms, lists, data]
+    deadline = "" if change.deadline_us is None else change.deadline_us
+    return ["change", f"{thread}\0{key}", token, expect, change.operation, ttl_ms, lists, data, deadline]
 
 
 def _changed(change: CellChange, reply: Any) -> Changed | Exception:

@@ -214,6 +214,8 @@ class ObjectBackend:
         read = {}
         if query.before is not None and spans(head, query.before):
             read, left = self._reader.segments(head, left), []
+        if query.hidden:
+            left = [s for s in left if s.hidden]
         if query.id is not None:
             one = query.ns is not None and Ref(head.thread, query.ns, query.id) in top
             left = [s for s in left if s.min_id <= query.id <= s.max_id and not one]
