@@ -12,11 +12,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
 from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store, all_features
+
+# A busy machine is slow; what never ends is found all the same.
+settings.register_profile("busy", deadline=20_000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
