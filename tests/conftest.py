@@ -24,6 +24,10 @@ from tests.stores_under_test import DEFAULTS, FEATURES, Store, all_features
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+# A busy machine is slow; what never ends is found all the same.
+settings.register_profile("busy", deadline=20_000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stores", default=",".join(STORES), help="stores to test, by name and comma")
