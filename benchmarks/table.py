@@ -1,4 +1,4 @@
-"""Write the tables of the README and of docs/performance.md from the kept results: `python -m benchmarks.table`."""
+"""Write the tables of the README and of the pages in docs/ from the kept results: `python -m benchmarks.table`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 LATEST: Final = ROOT / "benchmarks/results/latest.json"
-PAGES: Final = (ROOT / "README.md", ROOT / "docs/performance.md")
+PAGES: Final = (ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/peers.md")
 BASE: Final = "InMemorySaver"
 Results = dict[str, Any]
 
@@ -224,6 +224,32 @@ def chat_table(results: Results) -> str:
     return "\n".join((*lines, *_notes(results, ("chat", "fanout"))))
 
 
+def peers_table(results: Results) -> str:
+    """Return what every saver took for the same questions, one row each."""
+    asked = ("chat", "resume", "history", "maintenance", "roundtrips")
+    savers = dict.fromkeys(saver for workload in asked for saver in results["summary"].get(workload, {}))
+    calls = ("put", "put_writes", "get", "list_50")
+    lines = [
+        _about(results),
+        "",
+        f"| saver | time | stored | cold read, ms | list, ms | delete, ms | round trips: {', '.join(calls)} |",
+        "|---" * 7 + "|",
+    ]
+    for saver in savers:
+        if saver.startswith("floor-"):
+            continue
+        numbers = (("resume", "cold_ms"), ("history", "page_ms"), ("maintenance", "delete_ms"))
+        trips = [_cell(value(results, "roundtrips", saver, "sync", call)) for call in calls]
+        cells = [
+            _pair(results, "chat", saver, "wall_s"),
+            _stored(results, saver),
+            *(_cell(value(results, workload, saver, "sync", number)) for workload, number in numbers),
+            ", ".join(trips) if any(trips) else "",
+        ]
+        lines.append(f"| {saver} | {' | '.join(cells)} |")
+    return "\n".join((*lines, *_notes(results, asked)))
+
+
 def goals_table(results: Results) -> str:
     """Return each goal, what was measured, and whether it is reached."""
     lines = [_about(results), "", "| what | goal | sync | async | reached |", "|---|---|---|---|---|"]
@@ -327,6 +353,7 @@ def _cell(number: float | None) -> str:
 
 TABLES: Final[dict[str, Callable[[Results], str]]] = {
     "benchmarks": chat_table,
+    "peers": peers_table,
     "goals": goals_table,
     "profile": profile_table,
     "every number": every_table,

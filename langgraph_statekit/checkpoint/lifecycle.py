@@ -240,16 +240,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
             Conflict: Somebody has the lease; the message names the owner.
             Unavailable: The store did not answer; call again.
         """
-        terms = Terms(
-            owner=owner,
-            graph=graph,
-            ttl_s=ttl_s,
-            steal=steal,
-            instead_of=instead_of,
-            wait_s=wait_s,
-            on_lost=on_lost,
-            on_control=on_control,
-        )
+        terms = Terms(owner, graph, ttl_s, steal, instead_of, wait_s, on_lost, on_control)
         return run_sync(acquire(self._keeper, self._sync, thread_id, terms))
 
     async def alease(
@@ -266,16 +257,7 @@ class Lifecycle(BaseCheckpointSaver[str]):
         on_control: OnLease | None = None,
     ) -> Lease:
         """Async version of `lease`: `async with await saver.alease(thread_id) as lease`."""
-        terms = Terms(
-            owner=owner,
-            graph=graph,
-            ttl_s=ttl_s,
-            steal=steal,
-            instead_of=instead_of,
-            wait_s=wait_s,
-            on_lost=on_lost,
-            on_control=on_control,
-        )
+        terms = Terms(owner, graph, ttl_s, steal, instead_of, wait_s, on_lost, on_control)
         return await acquire(self._keeper, self._async, thread_id, terms)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The commands for two tiers: archive, restore and verify, and what doctor tells of a deleted thread."""
+"""The commands for two tiers: archive, restore, verify and replicate, and what doctor tells of a deleted thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from langgraph_statekit.checkpoint.records import from_text, to_text
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.records import Ref, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.doctor import Checked, check_thread
 from langgraph_statekit.cli.serializer import ForeignSerializer
@@ -69,18 +70,45 @@ def deleted(given: Namespace) -> int:
     return 0 if gone else 1
 
 
+def replicate(given: Namespace) -> int:
+    """Bring over what the replicas lack."""
+    with _tiered(given) as saver:
+        count = saver.replicate()
+    emit({"threads": count}, [f"the replicas have {count:,} threads"], given.json)
+    return 0
+
+
 def _verify(saver: TieredSaver, id: str, checked: Checked) -> None:
+    (_, read), *replicas = saver.tiers.images(id)
+    before = len(checked.problems)
+    wanted = _verify_at(saver, id, "the cold store", read, checked)
+    if not wanted and len(checked.problems) == before:
+        raise missing(from_text(id))
+    for name, read in replicas:
+        where, copy = f"the replica {name}", Checked()
+        found = _verify_at(saver, id, where, read, copy)
+        if wanted and found != wanted and not copy.problems:
+            told = f"it has {len(found & wanted)} of {len(wanted)} checkpoints, and {len(found - wanted)} others"
+            copy.problems.append({"thread": from_text(id), "where": where, "problem": told})
+        checked.problems += [{**each, "where": where} for each in copy.problems]
+
+
+def _verify_at(
+    saver: TieredSaver, id: str, where: str, read: Callable[[], Backend | None], checked: Checked
+) -> set[Ref]:
+    """Read a thread in one place, and return its checkpoints."""
     try:
-        held = saver.tiers.image(id)
+        held = read()
     except DataError as error:
         checked.threads += 1
-        checked.problems.append({"thread": from_text(id), "where": "the cold store", "problem": str(error)})
-        return
+        checked.problems.append({"thread": from_text(id), "where": where, "problem": str(error)})
+        return set()
     if held is None:
-        raise missing(from_text(id))
+        return set()
     options: dict[str, Any] = {"serde": ForeignSerializer(), "workers": 1, "encryption": encryption()}
     with StatekitSaver(held, tenant=saver.tenant, **options) as alone:
         check_thread(alone, id, checked)
+    return {row.ref for row in held.outline(id).rows}
 
 
 @contextmanager

@@ -228,7 +228,9 @@ class Attempts:
             known = decode(cell)
             verdict = judge(known, asked, now_us)
             if verdict == DONE:
-                return known
+                used = known.used(new.thread, new.checkpoint)
+                if used is known or (await self._change(side.cells, ref, used, cell.rev))[2]:
+                    return known
             if verdict == CONFLICT:
                 raise _other_request(wish.key)
             if verdict == WAIT:
@@ -257,6 +259,7 @@ class Attempts:
                 )
             if known.forgotten:  # its thread is used anew
                 known = replace(new, claim=known.claim, attempts=known.attempts, generation=known.generation)
+            known = known.used(new.thread, new.checkpoint)
             sent = replace(known, state=SENT, result=self._dumped(result), error="")
             return await self._mark(side.cells, cell, sent)
         if known.state == PENDING:

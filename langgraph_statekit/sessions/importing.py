@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.cells import Cell, CellQuery
-from langgraph_statekit.checkpoint.records import SaveRow, SaveWrites, from_text, to_text
+from langgraph_statekit.checkpoint.labels import label_row
+from langgraph_statekit.checkpoint.records import Ref, SaveRow, SaveWrites, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Conflict, Corrupt, Fenced, Misuse, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
@@ -105,15 +106,12 @@ async def _begin(core: Core, found: _Found, archive: Archive, there: tuple[Cell,
 
 
 async def _store(core: Core, found: _Found, rev: int) -> Lease:
-    """Store a thread and its labels, and return the lease under which that was done."""
+    """Store a thread, and return the lease under which that was done."""
     lease = await core.lease(found.session_id, "import", steal=True)
     target = leased(core.saver, lease.token)
     try:
         await _require_own(core, found.session_id, rev)
         await copied(found.desk, target, found.session_id, core.is_async)
-        for label, (ns, id) in found.labels.items():
-            at = {**lease.config["configurable"], "checkpoint_ns": from_text(ns), "checkpoint_id": from_text(id)}
-            await core.side.call("label", {"configurable": at}, from_text(label))
     except BaseException as error:
         await core.release(lease)
         if isinstance(error, StatekitError):  # what it tells may come of that
@@ -159,7 +157,6 @@ class _Found(NamedTuple):
 
     session_id: str
     record: Record
-    labels: Mapping[str, tuple[str, str]]
     desk: StatekitSaver
 
 
@@ -180,7 +177,7 @@ def _found(saver: StatekitSaver, thread: Thread, as_new: bool) -> _Found:
         raise Corrupt(f"a label of session {thread.session_id!r} in the file names a checkpoint that it does not have")
     if record.state not in (CLOSED, EXPIRED):
         record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
-    return _Found(session_id, record, thread.labels, desk)
+    return _Found(session_id, record, desk)
 
 
 def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
@@ -197,3 +194,5 @@ def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
         desk.backend.save([SaveRow(own, (), whole=True)])
         if writes := thread.writes.get(row.ref):
             desk.backend.save([SaveWrites(own.ref, writes)])
+    for label, (ns, id) in thread.labels.items():
+        desk.backend.save([SaveRow(label_row(Ref(name, ns, id), label), ())])

@@ -133,7 +133,6 @@ async def _thread(core: Core, session_id: str) -> Thread:
     desk, name, source = desk_of(core.saver), to_text(session_id), bare(core.saver)
     try:
         await copied(source, desk, session_id, core.is_async)
-        labels = labels_of(await core.io(core.saver.backend.rows, label_query(name)))
     finally:
         await core.io(put_away, source)
         await core.io(put_away, desk)
@@ -149,7 +148,7 @@ async def _thread(core: Core, session_id: str) -> Thread:
         rows=[row._replace(ref=row.ref._replace(thread="")) for row in reversed(found)],
         frames=frames,
         writes={ref._replace(thread=""): own for ref, own in writes.items()},
-        labels={label: (ref.ns, ref.id) for label, ref in labels.items() if ref in writes},
+        labels={label: (ref.ns, ref.id) for label, ref in labels_of(desk.backend.rows(label_query(name))).items()},
     )
 
 

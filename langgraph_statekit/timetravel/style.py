@@ -35,7 +35,7 @@ STYLE: Final = (
     ".sk-mark{display:inline-block;width:1.3em;height:1.3em;line-height:1.3em;border-radius:50%;text-align:center;"
     "text-indent:0;font-weight:700;font-size:11px;color:var(--sk-bg);background:var(--sk-input)}"
     ".sk-find .sk-bad .sk-mark{background:var(--sk-bad)}.sk-find .sk-warn .sk-mark{background:var(--sk-fork)}"
-    ".sk-pic{overflow-x:auto;margin:8px 0 2px}.sk-pic>div{position:relative;min-width:600px}"
+    ".sk-pic{display:block!important;overflow-x:auto;margin:8px 0 2px}.sk-pic>div{position:relative;min-width:600px}"
     ".sk-pic svg{display:block}.sk-hot{position:absolute;width:16px;height:20px;margin:-10px 0 0 -8px;"
     "border-radius:50%}"
     ".sk-tt ul.sk-legend{display:flex;"

@@ -19,6 +19,7 @@ from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.effects.ledger import EffectLedger
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import FailureRate
+from langgraph_statekit.leases import Lease
 from langgraph_statekit.watchdog.checks import Budget, ItemDeadline, SaveFailureRate
 from langgraph_statekit.watchdog.concerns import concerns, sync_nodes
 from langgraph_statekit.watchdog.errors import WatchdogWarning
@@ -52,7 +53,8 @@ class Watchdog:
         isolation: `"task"`: nodes run in this process, as without a watchdog; what hangs in sync or blocking code is
             noticed and fenced off, but cannot be ended. `"process"`: each attempt runs in a new process.
         item: Tells the item of a state, by which attempts are counted; None: the key of the first `ItemDeadline`.
-        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; empty: none.
+        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; see its `graphs`, which
+            may have the `Watchdog` too. Empty: none.
         ledger: Has the effects that the nodes make; with `isolation="process"` one on the store of this process.
         effects: What becomes of effects behind the checkpoint that a thread is rolled back to, see
             `EffectLedger.on_rollback`: `"keep"`, `"compensate"`, or `"ask"`, which ends the call with `GaveUp` if there
@@ -168,6 +170,21 @@ class Watchdog:
     async def abatch(self, inputs: list[Any], config: Any = None, **options: Any) -> list[Any]:
         """Async version of `batch`."""
         return await self._watched.abatch(inputs, config, **options)
+
+
+def going_on(dog: Watchdog, lease: Lease, graph: str, control: RunControl) -> Call:
+    """Return a call, yet to be made, that goes on with a thread under a lease that somebody took for it.
+
+    Args:
+        dog: How to look after it.
+        lease: The lease; `call.lease` is the one to give back afterwards.
+        graph: By which supervisors know the graph.
+        control: Drains the run.
+    """
+    watched: Any = dog._watched
+    call: Call = watched._call(None, {"configurable": {"thread_id": lease.thread_id}}, {"control": control}, True)
+    call.lease, call.name = lease, graph
+    return call
 
 
 class _Watched(Pregel[Any, Any, Any, Any]):

@@ -54,6 +54,27 @@ def test_verify_finds_a_damaged_pack(store: Store, run: Run) -> None:
     assert [each["where"] for each in told.json["problems"]] == ["the cold store"]
 
 
+def test_replicas_are_filled_verified_and_told_of(store: Store, run: Run, tmp_path: Path) -> None:
+    assert run("archive", "--all", "--url", address(store)).code == 0
+    replica = f"file://{tmp_path}/replica"
+    url = f"{address(store)}&replicas={quote(replica, safe='')}"
+    told = run("verify", "--all", "--json", "--url", url)
+    assert told.code == 1
+    expected = {"where": f"the replica {replica}", "problem": "it has 0 of 4 checkpoints, and 0 others"}
+    assert sorted(told.json["problems"], key=lambda each: each["thread"]) == [
+        {"thread": id, **expected} for id in ("one", "two")
+    ]
+    assert run("replicate", "--json", "--url", url).json == {"threads": 2}
+    told = run("verify", "--all", "--json", "--url", url)
+    assert (told.code, told.json) == (0, {"threads": 2, "checkpoints": 8, "problems": []})
+    pack = next(path for path in (tmp_path / "replica" / "c").rglob("*") if path.is_file() and path.name != "head")
+    pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+    told = run("verify", "--all", "--json", "--url", url)
+    assert [each["where"] for each in told.json["problems"]] == [f"the replica {replica}"]
+    facts = {fact["name"]: fact["value"] for fact in run("doctor", "--json", "--url", url).json["facts"]}
+    assert (facts["replicas"], facts["replica"]) == ("0 threads behind", replica)
+
+
 def test_doctor_proves_that_a_thread_is_deleted(store: Store, run: Run) -> None:
     url = address(store)
     assert run("doctor", "--deleted", "one", "--url", url).code == 1

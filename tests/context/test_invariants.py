@@ -18,7 +18,7 @@ from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import is_made, live_question
+from langgraph_statekit.context.window import is_made, live_question, open_call
 from tests.context.histories import FEW, histories
 from tests.context.rules import Recorder, assert_kept, assert_strict, marked, markers, snapshot, text_of
 
@@ -193,6 +193,28 @@ def test_the_limit_is_kept_or_nothing_more_may_be_left_out(messages: list[BaseMe
         assert all(count.text(plain_text(message)) <= 200 for message in rest), "a long message is whole"
 
 
+def as_sent(channel: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return a stored history as a model node sends it, but for what nothing in it can change.
+
+    These are where its system messages stand, an assistant that speaks first, and a call that waits for its result.
+    """
+    rest = [message for message in channel[: open_call(channel)] if message.type != "system"]
+    return rest if rest[:1] == [] or rest[0].type == "human" else [HumanMessage("Hello", id="before"), *rest]
+
+
+@FEW
+@given(HISTORIES)
+def test_a_damaged_history_is_mended_in_its_places_before_anything_is_summarized(messages: list[BaseMessage]) -> None:
+    before = snapshot(messages)
+    node = SessionSummarizer(None, ContextPolicy(trigger=("messages", 10_000)), mode="replace")
+    update = node.invoke({"messages": messages}).get("messages", [])
+    after: Any = add_messages(list(messages), list(update))  # type: ignore[arg-type]
+    assert [message.id for message in after] == [message.id for message in messages]
+    assert_strict(as_sent(after))
+    assert node.invoke({"messages": after}) == {}
+    assert snapshot(messages) == before
+
+
 @FEW
 @given(HISTORIES, WHOLE)
 def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseMessage], policy: ContextPolicy) -> None:
@@ -213,6 +235,7 @@ def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseM
         assert markers(text_of(messages[:end])) <= markers(text_of(after) + "".join(recorder.prompts))
         assert node.invoke(dict(state)) == {}
         assert_strict(build_context(after, compact=False).messages)
+        assert_strict(as_sent(after))
 
 
 @FEW

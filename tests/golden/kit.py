@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from langgraph_statekit.checkpoint.backends import postgres_schema
-from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store, TieredStore
+from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store
+from tests.tiered_under_test import TieredStore
 
 GOLDEN = Path(__file__).parent
 TABLES = ("threads", "rows", "frames", "writes")

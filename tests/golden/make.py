@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.frames import FORMAT
 from tests.golden.content import fill
 from tests.golden.kit import GOLDEN, KINDS, dump
 from tests.servers import Servers
-from tests.stores_under_test import STORES
+from tests.stores_table import STORES
 
 
 def main() -> None:

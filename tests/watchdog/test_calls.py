@@ -126,6 +126,8 @@ async def test_a_supervisor_sees_what_a_run_is_at_and_may_ask_it_to_stop(store: 
         go.set()
         with pytest.raises(GraphDrained, match="drain"):
             await run
+        ((_, left),) = saver.backend.leases(LeaseQuery(True)).leases
+        assert left.control == DRAIN, "whoever asked for the thread goes on with it"
 
 
 async def test_the_caller_may_drain_cancel_or_leave_a_run(saver: StatekitSaver) -> None:

@@ -254,9 +254,9 @@ class MemoryBackend:
                 held.writes.pop(ref, None)
             for key in change.drop_frames:
                 held.frames.pop(key, None)
-            for ref, (parent, via, hidden) in change.relink.items():
-                if ref in held.rows:
-                    held.rows[ref] = held.rows[ref]._replace(parent=parent, via=via, hidden=hidden)
+            for row in change.relink:
+                if row.ref in held.rows:
+                    held.rows[row.ref] = held.rows[row.ref].linked(row)
             held.rev += 1
             if not held.rows:
                 self._threads.pop(thread, None)

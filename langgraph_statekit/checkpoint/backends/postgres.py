@@ -288,7 +288,7 @@ class PostgresBackend:
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
             *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *columns(((row.ref.ns, row.ref.id, row.parent, row.via, row.hidden) for row in change.relink), 5),
         )
         return bool(done)
 

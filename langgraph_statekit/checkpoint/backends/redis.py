@@ -1,7 +1,8 @@
 """Checkpoints in Redis (7.0 or later) or Valkey: one script call a verb; no modules, no admin rights.
 
-A thread is five keys, and one for its lease, named by a hash of its id. The hash tag in the names is one of 1,024
-buckets, so that the index of a bucket's threads shares their slot of a cluster. `redis.lua` describes the layout.
+A thread is five keys, one for its lease, and with a cold store two for what changed, named by a hash of its id. The
+hash tag in the names is one of 1,024 buckets, so that the index of a bucket's threads shares their slot of a cluster.
+`redis.lua` describes the layout.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class RedisBackend:
         """Return a connection for saves from an event loop's own thread; None if the client is not our own."""
 
         def command(save: Save) -> tuple[Argument, ...]:
-            return evalsha(*self._call(save))
+            return evalsha(*self._call(save), self._calls.script)
 
         conn = lone_connection(self._calls.connected()) if self._calls.open is not None else None
         return None if conn is None else RedisLine(conn, command, saved, conn.socket_timeout or 10.0)
@@ -193,8 +194,8 @@ class RedisBackend:
         members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
-            for ref, (parent, via, hidden) in change.relink.items()
-            for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
+            for row in change.relink
+            for part in (member_of(row.ref), bytes((row.hidden,)), links_of(row.parent, row.via))
         ]
         named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
@@ -273,8 +274,8 @@ class RedisBackend:
 
     def _keys(self, thread: str) -> list[bytes]:
         bucket, name = address(thread)
-        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
-        return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
+        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdwltx"]
+        return [*keys[:5], self._index(bucket), *keys[5:], self._index(bucket, "y")]
 
     def _lease_keys(self, thread: str) -> list[bytes]:
         return [*self._keys(thread), self._index(address(thread)[0], "j")]

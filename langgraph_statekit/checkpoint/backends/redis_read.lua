@@ -1,4 +1,4 @@
--- Reads, the second part of the script that redis.lua begins.
+-- Reads, the third part of the script that redis.lua begins.
 
 local function optional(text) return text ~= '' and sub(text, 2) or nil end
 

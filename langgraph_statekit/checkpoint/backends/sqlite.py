@@ -248,7 +248,7 @@ class SqliteBackend:
             db.executemany("DELETE FROM frames WHERE tid = ? AND key = ?", [(tid, key) for key in change.drop_frames])
             db.executemany(
                 "UPDATE rows SET parent = ?, via = ?, hidden = ? WHERE tid = ? AND ns = ? AND id = ?",
-                [(*link, tid, ref.ns, ref.id) for ref, link in change.relink.items()],
+                [(row.parent, row.via, row.hidden, tid, row.ref.ns, row.ref.id) for row in change.relink],
             )
             db.execute("UPDATE threads SET rev = rev + 1 WHERE tid = ?", (tid,))
             if db.execute("SELECT 1 FROM rows WHERE tid = ?", (tid,)).fetchone() is None:

@@ -32,6 +32,11 @@ class Bucket:
         self._parallel = parallel
         self._threads = Threads(parallel)
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._driver.name
+
     def get(self, key: str) -> Found | None:
         return self._request(self._driver.get, key)
 

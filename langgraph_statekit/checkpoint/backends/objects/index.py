@@ -154,19 +154,19 @@ def changed(
     entries: Iterable[Entry],
     drop: Collection[Ref],
     drop_frames: Collection[bytes],
-    relink: Mapping[Ref, tuple[str | None, str | None, bool]],
+    relink: Iterable[Row],
 ) -> list[Entry]:
     """Return what is left of a thread's entries, in order of `seq`. Frames stay until they are dropped themselves."""
     frames: dict[bytes, bytes] = {}
+    links = {row.ref: row for row in relink}
     kept = []
     for entry in sorted(entries, key=_seq):
         row = entry.row
         frames.update(entry.frames)
         if row.ref in drop:
             continue
-        if row.ref in relink:
-            parent, via, hidden = relink[row.ref]
-            row = row._replace(parent=parent, via=via, hidden=hidden)
+        if row.ref in links:
+            row = row.linked(links[row.ref])
         left = {key: name for key, name in entry.frames.items() if key not in drop_frames}
         kept.append(replace(entry, row=row, frames=left))
     if kept:

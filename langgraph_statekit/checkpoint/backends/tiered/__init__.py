@@ -10,18 +10,20 @@ from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, Object
 from langgraph_statekit.checkpoint.backends.tiered.backend import TieredBackend
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
 from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.events import BacklogTold, Hooks
+from langgraph_statekit.events import BacklogTold, Hooks, ReplicaTold
 from langgraph_statekit.extras import load
 
 __all__ = ["TieredBackend", "TieredSaver"]
 
 _TIERS: Final = {
     "SqliteBackend": ("sqlite_tier", "SqliteTier"),
+    "RedisBackend": ("redis_tier", "RedisTier"),
     "PostgresBackend": ("postgres_tier", "PostgresTier"),
 }
 _MODES: Final = ("write_through", "write_behind", "archive")
@@ -33,9 +35,11 @@ class TieredSaver(StatekitSaver):
     Threads that the hot store lost, or dropped because they were idle, come back from the cold one when they are used.
 
     Args:
-        hot: A `SqliteSaver` or a `PostgresSaver`. Only its store is used: options of a saver are given here.
+        hot: A `SqliteSaver`, `RedisSaver` or `PostgresSaver`. Only its store is used; give options of a saver here.
         cold: An `ObjectStoreSaver`, or its URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:///dir`. What it holds is
             readable by this class only, and may lie beside the threads of an `ObjectStoreSaver`.
+        replicas: Further places like `cold`, in another region or at another vendor, that get all that it has. They
+            follow at once, without being waited for, and answer reads where it does not. One may become `cold`.
         mode: `write_behind`: a save is acknowledged by the hot store, and in the cold one within `max_lag_s` seconds or
             `max_lag_checkpoints` saves, at once when a run waits for an answer, and when the saver is closed.
             `write_through`: it is acknowledged when both have it. `archive`: as `write_behind`, and the hot store
@@ -59,6 +63,7 @@ class TieredSaver(StatekitSaver):
         hot: StatekitSaver,
         cold: ObjectStoreSaver | str,
         *,
+        replicas: Sequence[ObjectStoreSaver | str] = (),
         mode: str = "write_behind",
         max_lag_s: float = 5.0,
         max_lag_checkpoints: int = 100,
@@ -75,18 +80,18 @@ class TieredSaver(StatekitSaver):
             raise Misuse(f"the option mode must be one of {', '.join(_MODES)}, not {mode!r}")
         tenant = hot.tenant if tenant is None and isinstance(hot, StatekitSaver) else tenant
         backend, tier = _upper(hot, tenant)
-        if isinstance(cold, str):
-            cold = ObjectStoreSaver.from_url(cold, tenant=tenant)
-        if not isinstance(cold, ObjectStoreSaver) or cold.tenant != tenant:
-            raise Misuse("cold must be an ObjectStoreSaver of the same tenant, or its URL")
-        below = cold.backend
-        if not isinstance(below, ObjectBackend):
-            raise Misuse("give encryption to the TieredSaver, not to cold")
+        below = _place(cold, tenant, grace_s)
         hooks = options.get("hooks", ())
+        if isinstance(replicas, str) or not isinstance(replicas, Sequence):
+            raise Misuse("replicas must be a sequence of URLs or of ObjectStoreSavers")
+        copies = Replicas(
+            below, [_place(each, tenant, grace_s) for each in replicas], workers=8, tell=_replica_teller(hooks)
+        )
         tiered = TieredBackend(
             backend,
             tier,
-            Cold(below.bucket, below.prefix, grace_s),
+            below,
+            replicas=copies,
             mode=mode,
             read_cold=read_cold,
             max_lag_s=max_lag_s,
@@ -100,12 +105,25 @@ class TieredSaver(StatekitSaver):
         super().__init__(tiered, tenant=tenant, **options)
 
     def flush(self) -> None:
-        """Return when the cold store has all that was saved through this saver.
+        """Return when the cold store and its replicas have all that was saved through this saver.
 
         Raises:
-            Unavailable: It does not answer; the hot store has all, and uploads go on.
+            Unavailable: One of them does not answer; uploads go on.
         """
         self.tiers.uploading.flush_all()
+        self.tiers.replicas.flush()
+
+    def replicate(self) -> int:
+        """Bring over what the replicas lack, object by object, and return how many threads the cold store has.
+
+        Needed once for a new replica, and for one that lost something: what changes is brought over by itself. It reads
+        every head of both, and lists every thread of the replica.
+
+        Raises:
+            Unavailable: A store does not answer; call again.
+            Corrupt: An object of the cold store is damaged or missing; all other threads are done.
+        """
+        return self.tiers.replicas.bring_all()
 
     def archive(self, thread_id: str) -> bool:
         """Have the hot store drop a thread once the cold one has all of it.
@@ -130,7 +148,7 @@ class TieredSaver(StatekitSaver):
         return swept._replace(threads=swept.threads + await self._threads.io(self.tiers.sweep_cold))
 
     def deleted(self, thread_id: str) -> bool:
-        """Say whether neither store holds anything of a thread but the tombstone that tells of its deletion.
+        """Say whether no store, nor replica, holds anything of a thread but the tombstone that tells of its deletion.
 
         Raises:
             Unavailable: A store does not answer; call again.
@@ -147,10 +165,40 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
         raise Misuse("give encryption, ttl_s, retention and require_lease to the TieredSaver, not to hot")
     kind = type(hot.backend).__name__
     if kind not in _TIERS:
-        raise Misuse(f"hot must be a SqliteSaver or a PostgresSaver, not a {type(hot).__name__}")
+        raise Misuse(f"hot must be a SqliteSaver, a RedisSaver or a PostgresSaver, not a {type(hot).__name__}")
     module, name = _TIERS[kind]
     tier: Tier = load(f"checkpoint.backends.{module}", name)(hot.backend)
     return hot.backend, tier
+
+
+def _place(given: ObjectStoreSaver | str, tenant: str | None, grace_s: float) -> Cold:
+    opened = ObjectStoreSaver.from_url(given, tenant=tenant) if isinstance(given, str) else given
+    if not isinstance(opened, ObjectStoreSaver) or opened.tenant != tenant:
+        raise Misuse("cold, and each of replicas, must be an ObjectStoreSaver of the same tenant, or its URL")
+    backend = opened.backend
+    if not isinstance(backend, ObjectBackend):
+        raise Misuse("give encryption to the TieredSaver, not to cold or to replicas")
+    name = given.partition("?")[0] if isinstance(given, str) else f"{backend.bucket.name}/{backend.prefix}"
+    return Cold(backend.bucket, backend.prefix, grace_s, name)
+
+
+def _replica_teller(hooks: Sequence[Any]) -> Callable[[str, int, str | None], None]:
+    hook = Hooks(tuple(hooks))
+
+    def tell(replica: str, threads: int, error: str | None) -> None:
+        hook(
+            ReplicaTold(
+                store="tiered",
+                operation="replicate",
+                thread_id=None,
+                checkpoint_ns=None,
+                replica=replica,
+                threads=threads,
+                error=error,
+            )
+        )
+
+    return tell
 
 
 def _teller(hooks: Sequence[Any]) -> Callable[[int, int, str | None], None]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
+from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
@@ -33,12 +39,12 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, Unavailable
+from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_SEEN_BYTES: Final = 4 << 20
-_SEEN_S: Final = 30.0
+_LIVES_BYTES: Final = 4 << 20
+_LIFE_BYTES: Final = 32
 _ATTEMPTS: Final = 8
 
 
@@ -52,9 +58,8 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        replicas: Copies of the cold store.
     """
-
-    sweeps = True
 
     def __init__(
         self,
@@ -64,14 +69,17 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        replicas: Replicas,
         **uploading: Any,
     ) -> None:
-        self._hot, self._tier, self._cold = hot, tier, cold
+        self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
         self._mode, self._read_cold = mode, read_cold
-        self.deltas = hot.deltas
-        self.moving = Moving(tier, cold)
+        self.deltas, self.sweeps = hot.deltas, hot.sweeps
+        self._reading = Reading(cold, replicas.all)
+        self.moving = Moving(tier, cold, self._reading)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Cache[str, float](_SEEN_BYTES)
+        self._seen = Seen()
+        self._lives = Cache[str, int](_LIVES_BYTES)
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -83,9 +91,11 @@ class TieredBackend:
         self._hot.setup()
         self._tier.setup()
         self.uploading.start()
+        self.replicas.start()
 
     def close(self) -> None:
         self.uploading.close()
+        self.replicas.close()
         self._hot.close()
         self._cold.bucket.close()
 
@@ -99,7 +109,8 @@ class TieredBackend:
         threads, saves = self.uploading.backlog
         verdict = NOTE if saves else OK
         backlog = Fact("backlog", f"{saves} saves of {threads} threads", verdict, "not in the cold store yet")
-        return [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        told = [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        return [*told, *self.replicas.facts()]
 
     def usage(self, thread: str) -> Usage:
         return self._read(
@@ -109,16 +120,12 @@ class TieredBackend:
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         self.uploading.require_room()
         for thread in {save.thread for save in saves}:
-            if not self._is_seen(thread):
+            if not self._seen.has(thread):
                 self._thaw(thread)
-        results = list(self._hot.save(saves))
-        for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
+        results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
-            self._see(thread)
+            self._seen.add(thread)
         if self._mode == "write_through":
             self._upload(saves, results)
         else:
@@ -127,15 +134,40 @@ class TieredBackend:
             self.uploading.catch_up({save.thread for save in done})
         return results
 
+    def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
+        results = list(self._hot.save(saves))
+        for at, result in enumerate(results):
+            # The hot store may have lost the thread, or another worker have archived it.
+            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
+                [results[at]] = self._hot.save([saves[at]])
+        return results
+
     def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
-        """Have in the cold store what was saved, or say that it is not there."""
-        made = {save.thread for save, result in zip(saves, results, strict=True) if result is True}
-        failed = self.uploading.upload(made)
-        for at, save in enumerate(saves):
-            if results[at] is True and save.thread in failed:
-                results[at] = failed[save.thread]
-        if len(failed) and all(isinstance(result, Exception) for result in results):
-            raise next(iter(failed.values()))
+        """Have in the cold store what was saved, or say that it is not there.
+
+        A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
+        one that was not known before is saved to again, which does no harm.
+        """
+        left = [at for at, result in enumerate(results) if result is True]
+        for _ in range(_ATTEMPTS):
+            done = self.uploading.upload({saves[at].thread for at in left})
+            unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
+            for thread, born in done.items():
+                self._lives.put(thread, born if isinstance(born, int) and born else None, _LIFE_BYTES)
+            for at in left:
+                if isinstance(error := done[saves[at].thread], Exception):
+                    results[at] = error
+            left = [at for at in left if results[at] is True and saves[at].thread in unsure]
+            if not left:
+                break
+            for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
+                results[at] = result
+            left = [at for at in left if results[at] is True]
+        else:
+            lost = Unavailable("the hot store kept losing what was saved; save again")
+            results[:] = [lost if at in left else result for at, result in enumerate(results)]
+        if results and all(isinstance(result, StatekitError) for result in results):
+            raise next(result for result in results if isinstance(result, StatekitError))
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
@@ -155,7 +187,7 @@ class TieredBackend:
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._see(thread)
+            self._seen.add(thread)
             return found
         return self._read(
             thread,
@@ -195,30 +227,34 @@ class TieredBackend:
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
             rev = outline.rev
-        done = self._hot.apply(thread, rev, change)
-        if done:
-            self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
-        return done
+        if not self._hot.apply(thread, rev, change):
+            return False
+        # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
+        # store lost the change before the cold one had it.
+        return self._changed(thread) or not self._cold.known(thread)[0].live
 
     def drop_thread(self, thread: str) -> None:
-        self._forget(thread)
+        self._seen.forget(thread)
         self.moving.delete(thread)
+        with suppress(StatekitError):  # it is noted, and `is_deleted` tells
+            self.replicas.bring([digest(thread)])
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
-        self._thaw(source)
-        self._thaw(target)
-        done = self._hot.copy_thread(source, target, operation, header)
-        if done:
-            self._changed(target)
-        return done
+        for _ in range(_ATTEMPTS):
+            self._thaw(source)
+            self._thaw(target)
+            done = self._hot.copy_thread(source, target, operation, header)
+            if not done or self._changed(target):
+                return done
+        raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
         found = dict(self._hot.headers(threads))
         for thread in threads:
             if thread not in found and self._tier.state(thread) is None:
-                known = self._cold.alive(thread)
-                if known is not None and known[0].header:
-                    found[thread] = known[0].header
+                head = self._reading.head(thread)
+                if head.header and not self._cold.over(head):
+                    found[thread] = head.header
         return found
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
@@ -244,7 +280,7 @@ class TieredBackend:
         for page in self._hot.threads(run_ids):
             seen.update(page)
             yield page
-        for heads in self._cold.threads():
+        for heads in self._reading.threads():
             page = [head.thread for head in heads if head.thread not in seen]
             if run_ids is not None:  # those in the hot store were asked already
                 page = [thread for thread in page if self._tier.state(thread) is None]
@@ -263,7 +299,7 @@ class TieredBackend:
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._forget(thread)
+        self._seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -277,22 +313,27 @@ class TieredBackend:
 
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
-        found = self._cold.image(thread)
-        return None if found is None else MemoryBackend({thread: found[1]})
+        return _memory(thread, self._reading.image(thread))
+
+    def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
+        """Yield the cold store and each replica by its name, with what reads a thread from there only."""
+        for cold in (self._cold, *(replica.place for replica in self.replicas.all)):
+            yield cold.name, partial(_read_at, cold, thread)
 
     def is_deleted(self, thread: str) -> bool:
         """Say whether neither store has anything of a thread but a tombstone."""
         [held] = self._hot.claim([Claim(thread, "", "", 0, token=0)])
-        head, _ = self._cold.head(thread)
-        gone = self._tier.state(thread) is None and held is None and not head.live
-        return gone and len(self._cold.objects(thread)) <= 1
+        gone = self._tier.state(thread) is None and held is None
+        colds = (self._cold, *(replica.place for replica in self.replicas.all))
+        return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
-    def _changed(self, thread: str) -> None:
-        self._see(thread)
+    def _changed(self, thread: str) -> bool:
+        """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
+        self._seen.add(thread)
         if self._mode == "write_through":
-            self.moving.upload(thread)
-        else:
-            self.uploading.changed([thread])
+            return self.moving.upload(thread) > 0
+        self.uploading.changed([thread])
+        return True
 
     def _read(
         self, thread: str, hot: Callable[[], T], cold: Callable[[MemoryBackend], T], is_short: Callable[[T], bool]
@@ -333,18 +374,15 @@ class TieredBackend:
 
     def _thaw(self, thread: str) -> None:
         if self.moving.thaw(thread):
-            self._see(thread)
+            self._seen.add(thread)
 
-    def _see(self, thread: str) -> None:
-        self._seen.put(thread, time.monotonic(), 0)
 
-    def _is_seen(self, thread: str) -> bool:
-        """Say whether a thread was in the hot store a moment ago; if it has gone since, that does no harm."""
-        at = self._seen.get(thread)
-        return at is not None and time.monotonic() - at < _SEEN_S
+def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
+    return _memory(thread, cold.image(thread))
 
-    def _forget(self, thread: str) -> None:
-        self._seen.put(thread, None, 0)
+
+def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend | None:
+    return None if found is None else MemoryBackend({thread: found[1]})
 
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:

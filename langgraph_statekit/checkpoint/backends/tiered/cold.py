@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
     ColdHead,
@@ -23,6 +24,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     encode_pack,
     folded,
     new_name,
+    next_epoch,
     parts_of,
     thread_of,
     to_compact,
@@ -49,6 +51,24 @@ class Gone(Exception):
     """A pack that a head names does not exist, or no longer."""
 
 
+class BadHead(Corrupt):
+    """The head of a thread cannot be read."""
+
+
+class Watch(Protocol):
+    """Told of each change of a head."""
+
+    def note(self, name: str, gen: int) -> Sequence[str]:
+        """Return the keys of objects without content that must be there before the head of a thread has this gen."""
+
+    def changed(self, name: str, gen: int) -> None:
+        """Take note that it has."""
+
+
+Rescue = Callable[[ColdHead, PackRef], bytes | None]
+"""Returns a pack from elsewhere."""
+
+
 class Cold:
     """Threads in a bucket.
 
@@ -56,11 +76,15 @@ class Cold:
         bucket: Makes the requests.
         prefix: Folder of all objects.
         grace_s: Seconds for which packs that no longer count stay for readers that are under way.
+        name: What messages call it.
     """
 
-    def __init__(self, bucket: Bucket, prefix: str, grace_s: float) -> None:
-        self.bucket = bucket
+    watch: Watch | None = None
+
+    def __init__(self, bucket: Bucket, prefix: str, grace_s: float, name: str = "the cold store") -> None:
+        self.bucket, self.name = bucket, name
         self.folder = f"{prefix}/c" if prefix else "c"
+        self.notes = f"{prefix}/r" if prefix else "r"
         self._clock = f"{prefix}/clock" if prefix else "clock"
         self._grace_s = grace_s
         self._heads = Cache[str, Known](_HEADS_BYTES)
@@ -69,8 +93,12 @@ class Cold:
 
     def head(self, thread: str) -> Known:
         """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none."""
-        found = self.bucket.get(self._keys(thread).head)
-        known = (NO_HEAD, ABSENT) if found is None else (decode_head(found.data), found.tag)
+        key = self._keys(thread).head
+        found = self.bucket.get(key)
+        try:
+            known = (NO_HEAD, ABSENT) if found is None else (decode_head(found.data), found.tag)
+        except Corrupt as error:
+            raise BadHead(f"object {key} of {self.name}: {error}") from error
         self._heads.put(thread, known, 1000 if found is None else len(found.data))
         return known
 
@@ -80,17 +108,25 @@ class Cold:
 
     def over(self, head: ColdHead) -> bool:
         """Say whether a thread has expired."""
-        return head.until_us is not None and is_over(head.until_us, self.bucket.now_us(self._clock))
+        return head.until_us is not None and is_over(head.until_us, self.now_us())
 
     def alive(self, thread: str) -> Known | None:
         """Read the head of a thread; None if it has none, was deleted, or has expired."""
         known = self.head(thread)
         return known if known[0].live and not self.over(known[0]) else None
 
-    def image(self, thread: str) -> tuple[ColdHead, Thread] | None:
+    def now_us(self) -> int:
+        """Return the time by the clock of the store."""
+        return self.bucket.now_us(self._clock)
+
+    def image(self, thread: str, rescue: Rescue | None = None) -> tuple[ColdHead, Thread] | None:
         """Return a whole thread, not to be changed; None if there is none.
 
         Two rounds of requests, whatever its length.
+
+        Args:
+            thread: The thread.
+            rescue: Asked for packs that are missing or damaged.
         """
         last = ABSENT
         for _ in range(_ATTEMPTS):
@@ -102,43 +138,71 @@ class Cold:
             if held is not None and held[0] == head:
                 return held
             try:
-                held = head, thread_of(head, self.packs(head, head.packs))
+                held = head, thread_of(head, self.packs(head, head.packs, rescue, missing=tag == last))
                 self._images.put(thread, held, _size_bytes(held[1]))
                 return held
             except Gone as gone:
                 if tag == last:
-                    raise Corrupt(f"{gone} is missing in the cold store; restore the thread from a copy") from gone
+                    raise Corrupt(f"{gone} is missing in {self.name}; restore the thread from a copy") from gone
                 last = tag
         raise Corrupt("packs kept disappearing while a thread was read; try again")
 
-    def packs(self, head: ColdHead, refs: Sequence[PackRef]) -> list[Pack]:
+    def packs(
+        self, head: ColdHead, refs: Sequence[PackRef], rescue: Rescue | None = None, *, missing: bool = True
+    ) -> list[Pack]:
         """Return packs of a head.
+
+        Args:
+            head: The head.
+            refs: Which packs.
+            rescue: Asked for packs that are damaged.
+            missing: Whether it is asked for packs that do not exist, too.
 
         Raises:
             Gone: One is missing: the head is out of date, or the thread is damaged.
         """
-        keys = self._keys(head.thread)
-        at = {ref.name: keys.pack(head.epoch, ref.name) for ref in refs}
-        held = {name: self._packs.get(key) for name, key in at.items()}
-        read = self.bucket.get_many([at[name] for name, data in held.items() if data is None])
+        at = {ref: self._keys(head.thread).pack(head.epoch, ref.name) for ref in refs}
+        held = {ref: self._packs.get(key) for ref, key in at.items()}
+        read = self.bucket.get_many([at[ref] for ref, data in held.items() if data is None])
         packs = []
-        for name, key in at.items():
-            data = held[name]
-            if data is None:
-                if key not in read:
-                    raise Gone(f"object {key}")
-                data = read[key].data
-                self._packs.put(key, data, len(data))
-            packs.append(decode_pack(head.thread, data))
+        for ref, key in at.items():
+            data = held[ref] or (read[key].data if key in read else None)
+            packs.append(self._decoded(head, ref, data, None if data is None and not missing else rescue))
         return packs
 
+    def _decoded(self, head: ColdHead, ref: PackRef, data: bytes | None, rescue: Rescue | None) -> Pack:
+        key = self._keys(head.thread).pack(head.epoch, ref.name)
+        error: Exception = Gone(f"object {key}")
+        if data is not None:
+            try:
+                pack = decode_pack(head.thread, data)
+            except Corrupt as damaged:
+                error = Corrupt(f"object {key} of {self.name}: {damaged}")
+            else:
+                self._packs.put(key, data, len(data))
+                return pack
+        saved = None if rescue is None else rescue(head, ref)
+        if saved is None:
+            raise error
+        return decode_pack(head.thread, saved)
+
+    def pack(self, head: ColdHead, ref: PackRef) -> bytes | None:
+        """Return the bytes of a pack, whether they can be read or not; None if it does not exist."""
+        found = self.bucket.get(self._keys(head.thread).pack(head.epoch, ref.name))
+        return None if found is None else found.data
+
+    def mend(self, head: ColdHead, ref: PackRef, data: bytes) -> None:
+        """Store a pack again, as it was."""
+        self.bucket.put(self._keys(head.thread).pack(head.epoch, ref.name), data)
+
     def upload(self, head: ColdHead, pack: Pack) -> list[PackRef]:
-        """Store a pack, in pieces if it is large, and return what a head may name."""
+        """Store a pack, in pieces if it is large, and return what the next head may name."""
         made: dict[str, tuple[PackRef, bytes]] = {}
         for part in parts_of(pack):
             name, data = new_name(), encode_pack(part)
             made[self._keys(head.thread).pack(head.epoch, name)] = PackRef(name, len(data), len(part.rows)), data
-        self.bucket.all(lambda key: self.bucket.put(key, made[key][1]), list(made))
+        objects = {key: data for key, (_, data) in made.items()} | self._notes(head.thread, head.gen + 1)
+        self.bucket.all(lambda key: self.bucket.put(key, objects[key]), list(objects))
         for key, (_, data) in made.items():
             self._packs.put(key, data, len(data))
         return [ref for ref, _ in made.values()]
@@ -149,15 +213,22 @@ class Cold:
         old = [name for at, name in head.garbage if at <= limit]
         head = replace(head, garbage=[(at, name) for at, name in head.garbage if at > limit])
         data = encode_head(head)
+        notes = self._notes(thread, head.gen)
+        self.bucket.all(lambda key: self.bucket.put(key, notes[key]), list(notes))
         new = self.bucket.swap(self._keys(thread).head, data, tag)
         if new is None:
             self._heads.put(thread, None, 0)
             return False
         self._heads.put(thread, (head, new), len(data))
+        if self.watch is not None:
+            self.watch.changed(digest(thread), head.gen)
         if old:
             with suppress(StatekitError):  # the head counts; what stays is named by none
                 self.bucket.delete([self._keys(thread).pack(head.epoch, name) for name in old])
         return True
+
+    def _notes(self, thread: str, gen: int) -> dict[str, bytes]:
+        return {} if self.watch is None else dict.fromkeys(self.watch.note(digest(thread), gen), b"")
 
     def discard(self, head: ColdHead, refs: Sequence[PackRef]) -> None:
         """Remove packs that no head names."""
@@ -204,14 +275,22 @@ class Cold:
         raise AssertionError("pauses end with an error")
 
     def clear(self, thread: str) -> None:
-        """Remove what does not belong to the life that the head of a thread tells."""
-        keys = self._keys(thread)
+        """Remove what belongs to no life of a thread that goes on or may begin."""
+        self.clear_at(digest(thread))
+
+    def clear_at(self, name: str, *, is_copy: bool = False) -> None:
+        """Do so in a thread's folder; in a replica, where others may upload later lives, remove ended ones only."""
+        keys = Keys.at(self.folder, name)
         listed = [key for key in self.bucket.list(keys.root) if key != keys.head]
-        if not listed:
+        found = self.bucket.get(keys.head) if listed else None
+        if found is None:
             return
-        head, _ = self.head(thread)
-        spared = keys.pack(head.epoch, b"") if head.live else None
-        gone = [key for key in listed if spared is None or not key.startswith(spared)]
+        head = decode_head(found.data)
+        spared = head.epoch, next_epoch(name, head)
+        ended = {
+            epoch for epoch in map(keys.epoch_in, listed) if (epoch in head.dead if is_copy else epoch not in spared)
+        }
+        gone = [key for key in listed if keys.epoch_in(key) in ended]
         self._packs.forget(lambda key: key in gone)
         if gone:
             self.bucket.delete(gone)
@@ -233,7 +312,7 @@ class Cold:
     def sweep(self, is_hot: Callable[[str], bool]) -> int:
         """Remove threads that expired a while ago and are not in the hot store; return how many."""
         expired = 0
-        long_ago = self.bucket.now_us(self._clock) - _EXPIRED_US
+        long_ago = self.now_us() - _EXPIRED_US
         for folder in self.bucket.folders(self.folder):
             found = self.bucket.get(f"{self.folder}/{folder}/head")
             head = NO_HEAD if found is None else decode_head(found.data)

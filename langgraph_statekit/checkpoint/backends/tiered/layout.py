@@ -26,6 +26,7 @@ PACK_BYTES: Final = 8 << 20
 _FACTOR: Final = 2
 _MOST_SMALL: Final = 8
 _DEAD: Final = 16
+_COPY: Final = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,12 @@ class Keys:
     @classmethod
     def of(cls, folder: str, thread: str) -> Keys:
         """Return those of a thread."""
-        return cls(f"{folder}/{digest(thread)}")
+        return cls.at(folder, digest(thread))
+
+    @classmethod
+    def at(cls, folder: str, name: str) -> Keys:
+        """Return those below a folder's subfolder, which is a thread's."""
+        return cls(f"{folder}/{name}")
 
     @property
     def head(self) -> str:
@@ -45,6 +51,10 @@ class Keys:
 
     def pack(self, epoch: str, name: bytes) -> str:
         return f"{self.root}/{epoch}/{name.hex()}"
+
+    def epoch_in(self, key: str) -> str:
+        """Return the epoch in the key of a pack."""
+        return key.removeprefix(f"{self.root}/").partition("/")[0]
 
 
 class PackRef(NamedTuple):
@@ -72,6 +82,7 @@ class ColdHead:
         garbage: (seconds of the clock, name) of packs that no longer count since then.
         dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch.
         dead: Epochs that were deleted last.
+        is_copy: Whether it stands in a replica. Where it does so in the cold store, that was a replica before.
     """
 
     epoch: str
@@ -86,11 +97,17 @@ class ColdHead:
     garbage: Sequence[tuple[int, bytes]] = ()
     dead_us: int = 0
     dead: Sequence[str] = ()
+    is_copy: bool = False
 
     @property
     def live(self) -> bool:
         """Whether there is a thread."""
         return bool(self.epoch)
+
+    @property
+    def life(self) -> str:
+        """What a hot store notes of a thread that has all of this head; a replica may lack what the cold store had."""
+        return self.epoch + _COPY * self.is_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +128,23 @@ class Pack:
 
 def new_life(thread: str, before: ColdHead) -> ColdHead:
     """Return the head of a new life of a thread, without packs."""
-    return ColdHead(os.urandom(8).hex(), thread, before.gen + 1, dead_us=before.dead_us, dead=_dead(before))
+    epoch = next_epoch(digest(thread), before)
+    return ColdHead(epoch, thread, before.gen + 1, dead_us=before.dead_us, dead=_dead(before))
+
+
+def next_epoch(name: str, before: ColdHead) -> str:
+    """Return the epoch of the life that may follow; so what is uploaded for one that never began can be told.
+
+    Args:
+        name: The thread's folder.
+        before: Its head; the first life of all has a random epoch.
+    """
+    return digest(name, str(before.gen))[:16] if before.gen else os.urandom(8).hex()
+
+
+def epoch_of(life: str) -> str:
+    """Return the epoch of a life that a hot store has noted."""
+    return life.removesuffix(_COPY)
 
 
 def tombstone(before: ColdHead, dead_us: int) -> ColdHead:
@@ -133,6 +166,7 @@ def encode_head(head: ColdHead) -> bytes:
     return packed(
         *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
         *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
+        head.is_copy,
     )
 
 

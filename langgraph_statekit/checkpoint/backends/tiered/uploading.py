@@ -139,18 +139,18 @@ class Uploading:
         if errors:
             raise errors[0]
 
-    def upload(self, threads: Collection[str]) -> dict[str, Exception]:
-        """Upload threads now, side by side, and return what failed; that is tried again later."""
-        failed: dict[str, Exception] = {}
+    def upload(self, threads: Collection[str]) -> dict[str, int | StatekitError]:
+        """Upload threads now, side by side; return what `Moving.upload` does, or what failed: that is tried again."""
+        done: dict[str, int | StatekitError] = {}
         alone = len(threads) == 1
         futures = {} if alone else {thread: self._pool.start(self._moving.upload, thread) for thread in threads}
         for thread in threads:
             try:
-                self._moving.upload(thread) if alone else futures[thread].result()
+                done[thread] = self._moving.upload(thread) if alone else futures[thread].result()
             except StatekitError as error:
-                failed[thread] = error
-        self.changed(failed)
-        return failed
+                done[thread] = error
+        self.changed([thread for thread, result in done.items() if isinstance(result, StatekitError)])
+        return done
 
     def flush_all(self) -> None:
         """Upload what this process has changed."""
@@ -229,7 +229,8 @@ class Uploading:
                 self._wake.wait(max(next_s - now, 0.0))
 
     def _pause_s(self) -> float:
-        return min(_ROUND_S, max(self._idle_s / 4 if self._mode == "archive" else _ROUND_S, 0.05))
+        lag_s = min(max(self._max_lag_s, 1.0), _ROUND_S)  # what a worker left that died is late already
+        return min(lag_s, max(self._idle_s / 4, 0.05)) if self._mode == "archive" else lag_s
 
     def _quietly(self, thread: str) -> None:
         try:
