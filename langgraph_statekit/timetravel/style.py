@@ -15,7 +15,7 @@ _DARK: Final = (
     "--sk-input:#58a6ff;--sk-loop:#3fb950;--sk-update:#bc8cff;--sk-fork:#f0883e;--sk-bad:#ff7b72;color-scheme:dark"
 )
 _DARK_PLACES: Final = ('[data-jp-theme-light="false"]', ".vscode-dark", "html.dark", ".dark-theme")
-_LIGHT_PLACES: Final = ('[data-jp-theme-light="true"]', ".vscode-light", "html.light")
+_LIGHT_PLACES: Final = ('[data-jp-theme-light="true"]', ".vscode-light", "html.light", ".light-theme")
 
 STYLE: Final = (
     f".sk-tt{{{_LIGHT}}}@media(prefers-color-scheme:dark){{.sk-tt{{{_DARK}}}}}"
@@ -26,7 +26,7 @@ STYLE: Final = (
     ".sk-tt{background:var(--sk-bg);color:var(--sk-fg);font:14px/1.45 system-ui,sans-serif;padding:12px 14px;"
     "border:1px solid var(--sk-edge);border-radius:8px;text-align:left;overflow-wrap:anywhere}"
     ".sk-tt h3{font-size:16px;margin:0}.sk-tt h4{font-size:14px;margin:0 0 4px}"
-    ".sk-tt h5{font-size:13px;margin:10px 0 4px}"
+    ".sk-tt h5{font-size:13px;margin:10px 0 4px}.sk-tt h3,.sk-tt h4,.sk-tt h5{font-weight:700}"
     ".sk-tt p{margin:4px 0}.sk-tt a{color:inherit}.sk-sum{color:var(--sk-muted)}"
     ".sk-find{background:var(--sk-soft);border:1px solid var(--sk-edge);border-radius:6px;padding:8px 12px;"
     "margin:8px 0}"
@@ -36,8 +36,8 @@ STYLE: Final = (
     "text-indent:0;font-weight:700;font-size:11px;color:var(--sk-bg);background:var(--sk-input)}"
     ".sk-find .sk-bad .sk-mark{background:var(--sk-bad)}.sk-find .sk-warn .sk-mark{background:var(--sk-fork)}"
     ".sk-pic{display:block!important;overflow-x:auto;margin:8px 0 2px}.sk-pic>div{position:relative;min-width:600px}"
-    ".sk-pic svg{display:block}.sk-hot{position:absolute;width:16px;height:20px;margin:-10px 0 0 -8px;"
-    "border-radius:50%}"
+    ".sk-pic svg{display:block}.sk-pic span{position:absolute;margin:-10px 0 0 -8px}"
+    ".sk-hot{display:block;width:16px;height:20px;border-radius:50%}"
     ".sk-tt ul.sk-legend{display:flex;"
     "flex-wrap:wrap;gap:2px 14px;color:var(--sk-muted);font-size:12px;margin:4px 0 8px}"
     ".sk-c-input{color:var(--sk-input)}.sk-c-loop{color:var(--sk-loop)}.sk-c-update{color:var(--sk-update)}"
