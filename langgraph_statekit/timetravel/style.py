@@ -45,7 +45,7 @@ STYLE: Final = (
     ".sk-rows{border-top:1px solid var(--sk-edge)}.sk-row{border-bottom:1px solid var(--sk-edge)}"
     ".sk-row:target{background:var(--sk-soft)}"
     ".sk-row>summary{display:grid;"
-    "grid-template-columns:1.2em 2.6em clamp(5em,14vw,13em) minmax(0,1fr) 5em 5em;gap:0 8px;"
+    "grid-template-columns:1.2em 2.6em clamp(5em,15%,13em) minmax(0,1fr) 5em 5em;gap:0 8px;"
     "align-items:baseline;padding:4px 2px;cursor:pointer;list-style:none}"
     ".sk-row>summary::-webkit-details-marker{display:none}.sk-row>summary:hover{background:var(--sk-soft)}"
     ".sk-tt :focus-visible{outline:2px solid var(--sk-input);outline-offset:1px}"
