@@ -16,7 +16,8 @@ import pytest
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
-from tests.stores_under_test import DEFAULTS, DURABLE, ON_REQUEST, SERVED, STORES, Store, all_features
+from tests.stores_table import DURABLE, ON_REQUEST, SERVED, STORES
+from tests.stores_under_test import DEFAULTS, Store, all_features
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

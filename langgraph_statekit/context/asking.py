@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias, cast
@@ -13,11 +13,12 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_statekit.context.compress import result_text
+from langgraph_statekit.context.digest import Call, calls_of
 from langgraph_statekit.context.extract import extract
+from langgraph_statekit.context.languages import foreign
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
 from langgraph_statekit.context.tokens import plain_json
-from langgraph_statekit.context.words import TONGUES
 from langgraph_statekit.errors import Misuse
 
 Ask: TypeAlias = Callable[[str], Awaitable[Any]]
@@ -65,22 +66,8 @@ _CANNED: Final = re.compile(
     r"|(?:很)?抱歉|对不起|作为(?:一个|一名)?\s?(?:AI|人工智能)|我(?:无法|不能)(?:总结|提供|协助|满足)|(?:没有|无)(?:可总结的)?(?:内容|对话))",
     re.IGNORECASE,
 )
-_SCRIPTS: Final = {
-    "Latin": re.compile(r"[A-Za-zÀ-ɏ]"),
-    "Han": re.compile(r"[\u3400-\u9fff\u3040-\u30ff]"),
-    "Cyrillic": re.compile(r"[\u0400-\u04ff]"),
-    "Arabic": re.compile(r"[\u0600-\u06ff]"),
-    "Hangul": re.compile(r"[\uac00-\ud7af]"),
-    "Devanagari": re.compile(r"[\u0900-\u097f]"),
-    "Greek": re.compile(r"[\u0370-\u03ff]"),
-    "Hebrew": re.compile(r"[\u0590-\u05ff]"),
-    "Thai": re.compile(r"[\u0e00-\u0e7f]"),
-}
 _SPEAKER: Final = re.compile(r"^\[[^\]\n]*\]", re.MULTILINE)
 _ECHO_CHARS: Final = 120
-_LETTERS: Final = 20
-_WORDS: Final = 4
-_WORD: Final = re.compile(r"[^\W\d_]+")
 _GROSS: Final = 8
 """An answer so many times too long is no summary that a shorter wording could save."""
 _CHARS_PER_TOKEN: Final = 4
@@ -157,11 +144,11 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
     prompt puts around it.
     """
     lines: list[str] = []
-    names: dict[str | None, str] = {}
+    calls: dict[str, Call] = {}
     for message in messages:
         text = plain_text(message)
         if isinstance(message, AIMessage):
-            names.update((call["id"], call["name"]) for call in message.tool_calls)
+            calls.update(calls_of(message))
             if text:
                 lines.append(f"[assistant] {text}")
             lines += [
@@ -170,8 +157,9 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
             ]
         elif isinstance(message, ToolMessage):
             failed = " failed" if message.status == "error" else ""
-            name = names.get(message.tool_call_id, message.name)
-            found = result_text(message, name, results) if results else text
+            asked = calls.get(message.tool_call_id)
+            name = asked["name"] if asked else message.name
+            found = result_text(message, asked, results) if results else text
             lines.append(f"[tool {name or 'result'}{failed}] {found}")
         elif message.type != "system":
             lines.append(f"[{'user' if message.type == 'human' else message.type}] {text}")
@@ -271,27 +259,8 @@ def wrong(said: str, job: Job, text: str) -> str:
     folded = _folded(said)
     if len(folded) >= _ECHO_CHARS and (folded in _folded(text) or folded in _folded(PROMPT)):
         return "echo of the input"
-    source = _SPEAKER.sub("", text + job.before)
-    if _foreign(_letters_of(said), _letters_of(source), _LETTERS) or _foreign(
-        _words_of(said), _words_of(source), _WORDS
-    ):
-        return "wrong language"
-    return ""
-
-
-def _foreign(said: Mapping[str, int], source: Mapping[str, int], least: int) -> bool:
-    """Tell whether what an answer has most of, so many at least, is hardly found in its source."""
-    main = max(said, key=said.__getitem__)
-    return said[main] >= least and source[main] * 10 < sum(source.values())
-
-
-def _letters_of(text: str) -> dict[str, int]:
-    return {name: len(script.findall(text)) for name, script in _SCRIPTS.items()}
-
-
-def _words_of(text: str) -> dict[str, int]:
-    words = _WORD.findall(text.lower())
-    return {name: sum(word in common for word in words) for name, common in TONGUES.items()}
+    people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", "ai"))
+    return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""
 
 
 def _parts(text: str, most_chars: int) -> list[str]:

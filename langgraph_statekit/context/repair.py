@@ -116,28 +116,45 @@ def mended(rest: Sequence[BaseMessage], taken: set[str]) -> list[BaseMessage]:
     return out
 
 
-def loose(messages: Sequence[BaseMessage]) -> tuple[set[int], dict[int, AIMessage]]:
-    """Return results that do not follow their call, by position, and messages whose other calls have become text.
+def mended_in_place(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return as many messages, as strict providers take them, each with the id of the one in its place.
 
-    This is for a stored history, whose order cannot change. A call that is still open is left as it is.
+    This is for a stored history, into which nothing can be put. What `repair` moves or adds becomes text here: results
+    that do not follow their call, and calls whose result does not follow. Results in another order than their calls
+    exchange ids. System messages, and a call at the end that is still open, stay as they are.
     """
-    results: set[int] = set()
-    changed: dict[int, AIMessage] = {}
+    out, taken = list(messages), set[str]()
     opened = open_call(messages)
-    at = 0
-    while at < len(messages):
-        message, begin = messages[at], at
-        at += 1
-        while at < len(messages) and messages[at].type == "tool":
+    begin, end = 0, len(messages) if opened is None else opened
+    while begin < end:
+        at = begin + 1
+        while at < end and messages[at].type == "tool":
             at += 1
-        run = range(begin if message.type == "tool" else begin + 1, at)
-        owners = pairs(messages[begin:at])
-        results.update(each for each in run if each - begin not in owners)
-        if isinstance(message, AIMessage) and begin != opened:
-            answered = {number for _, number in owners.values()}
-            if dropped := [number for number in range(len(message.tool_calls)) if number not in answered]:
-                changed[begin] = without_calls(message, dropped)
-    return results, changed
+        out[begin:at] = map(_with_id_of, _block_in_place(messages[begin:at], taken), messages[begin:at])
+        begin = at
+    return out
+
+
+def _block_in_place(block: Sequence[BaseMessage], taken: set[str]) -> list[BaseMessage]:
+    """Return a message, the results of its calls, and as text the results behind it that are of others."""
+    first, owners = block[0], pairs(block)
+    answered = sorted((number, at) for at, (_, number) in owners.items())
+    loose = [as_text(cast("ToolMessage", block[at])) for at in range(1, len(block)) if at not in owners]
+    if isinstance(first, ToolMessage):
+        return [as_text(first), *loose]
+    if not isinstance(first, AIMessage) or not (first.tool_calls or first.invalid_tool_calls):
+        return [first if first.type == "system" else _said(first), *loose]
+    asked = _parsed(first)
+    numbers = {number for number, _ in answered}
+    if open_calls := [number for number in range(len(asked.tool_calls)) if number not in numbers]:
+        asked = without_calls(asked, open_calls)
+    asked, calls = _with_own_ids(asked, taken)
+    results = [_answer(block[at], call, asked, 0) for (_, at), call in zip(answered, calls, strict=True)]
+    return [asked if calls else _said(asked), *results, *loose]
+
+
+def _with_id_of(message: BaseMessage, replaced: BaseMessage) -> BaseMessage:
+    return message if message.id == replaced.id else message.model_copy(update={"id": replaced.id})
 
 
 def as_text(result: ToolMessage) -> AIMessage:

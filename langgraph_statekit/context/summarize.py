@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph_statekit.context.core import Context, abuild_context, build_context
 from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, hook_list, messages_of, tell, value_of
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.repair import loose
+from langgraph_statekit.context.repair import mended_in_place
 from langgraph_statekit.context.summaries import rendered
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import MARK, head, is_made, live_question, note_of
@@ -28,7 +28,8 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
     In `view` mode the history stays as it is; the summary goes to a channel of its own, which the node brings along,
     and `build_context`, `ContextBuilder` or `pre_model_hook` make the prompt of both. In `replace` mode the summarized
     messages leave the history and one message takes the place of the first of them; only they are removed, so what
-    parallel nodes add stays, and earlier checkpoints have all. Its tokens are not streamed to the user.
+    parallel nodes add stays, and earlier checkpoints have all. What providers would refuse is mended in its place, also
+    when nothing is summarized. Its tokens are not streamed to the user.
 
     Args:
         summarizer: A chat model, its name, or a runnable or function that takes a list with one message, the prompt,
@@ -99,11 +100,12 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
         return given_to_replace(messages, summary) if self.mode == "replace" else Given(messages, summary)
 
     def _update(self, given: Given, context: Context) -> dict[str, Any]:
-        if not context.changed:
-            return {}
-        if self.mode == "view" or (given.shown is None and context.start == head(given.messages)):
-            return {self.summary_key: context.summary}
-        return {self.messages_key: replacement(given, context, self.policy)}
+        if self.mode == "view":
+            return {self.summary_key: context.summary} if context.changed else {}
+        replaces = context.changed and (given.shown is not None or context.start > head(given.messages))
+        update: dict[str, Any] = {self.summary_key: context.summary} if context.changed and not replaces else {}
+        messages = replacement(given, context, self.policy) if replaces else mended(given)
+        return update | ({self.messages_key: messages} if messages else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,37 +119,36 @@ class Given:
 
 
 def given_to_replace(history: Sequence[BaseMessage], summary: Any) -> Given:
-    """Return what `replace` works on.
-
-    Results whose call is gone come first: they are summarized, not kept. Calls without a result have become text.
-    """
+    """Return what `replace` works on: the history as strict providers take it."""
     shown = next((message for message in history if is_made(message) and "state" in note_of(message)), None)
-    rest = [message for message in history if message is not shown]
-    front = head(rest)
-    lost, mended = loose(rest)
-    whole = [mended.get(at, message) for at, message in enumerate(rest) if at >= front and at not in lost]
-    messages = [*rest[:front], *(rest[at] for at in sorted(lost)), *whole]
+    messages = mended_in_place([message for message in history if message is not shown])
     return Given(messages, summary if shown is None else note_of(shown)["state"], shown, history)
 
 
-def replacement(given: Given, context: Context, policy: ContextPolicy) -> list[BaseMessage]:
-    """Return what makes the stored history the summarized one: removals by id, and one message in place of the first.
+def mended(given: Given, gone: Container[str | None] = ()) -> list[BaseMessage]:
+    """Return what takes the place of damaged messages, but for those that go.
 
     Raises:
         Misuse: A message has no id; `add_messages` gives each one.
     """
-    if any(message.id is None for message in given.history):
+    known = {id(message) for message in given.history}
+    changed = [message for message in given.messages if id(message) not in known and message.id not in gone]
+    if (changed or gone) and any(message.id is None for message in given.history):
         raise Misuse("mode='replace' needs messages with ids: give their channel add_messages")
+    return changed
+
+
+def replacement(given: Given, context: Context, policy: ContextPolicy) -> list[BaseMessage]:
+    """Return what makes the stored history the summarized one: removals by id, one message in place of the first."""
     messages, live = given.messages, live_question(given.messages)
     covered = [at for at in range(context.start) if at not in live and messages[at].type != "system"]
     gone = {messages[at].id for at in covered}
+    changed = mended(given, gone)
     removed = [message for message in given.history if message.id in gone]
-    known = {id(message) for message in given.history}
-    mended = [message for message in messages if message.id not in gone and id(message) not in known]
     place = given.shown.id if given.shown is not None else removed[0].id
     note = {"summary": context.summary["next"] - 1, "state": context.summary}
     return [
         *(RemoveMessage(id=str(message.id)) for message in removed if message.id != place),
         HumanMessage(rendered(context.summary, policy), id=place, additional_kwargs={MARK: note}),
-        *mended,
+        *changed,
     ]

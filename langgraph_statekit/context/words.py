@@ -42,13 +42,3 @@ COMMON: Final = frozenset(
 STOP_CHARACTERS: Final = re.compile(
     "[的了是我你您他她它们这那有在和也就都不会要吗呢啊吧很到说与及或个把被让给对从为以可能还请想用再又才么什怎样里上下去来过着得地所但而且如果因为所以没无未别]+"
 )
-TONGUES: Final = {
-    "Dutch": frozenset("het een niet van voor dat zijn wordt heeft ook maar naar bij".split()),  # noqa: SIM905
-    "English": frozenset("the and of is was with that this are have not will which they been".split()),  # noqa: SIM905
-    "French": frozenset("le les des une est et dans pour pas qui sur avec vous nous être".split()),  # noqa: SIM905
-    "German": frozenset("der die das und ist nicht ein eine mit für auf wurde sich dem den".split()),  # noqa: SIM905
-    "Italian": frozenset("il gli della che è per non una con sono di alla stato questo anche".split()),  # noqa: SIM905
-    "Portuguese": frozenset("o os uma não é para com que foi dos ao mais você em pelo".split()),  # noqa: SIM905
-    "Spanish": frozenset("el los una es para con que fue las por del más usted pero su".split()),  # noqa: SIM905
-}
-"""The commonest words of languages in Latin letters, to tell one from another."""

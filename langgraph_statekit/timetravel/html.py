@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from langgraph_statekit.checkpoint.forking import TO_KEY
 from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import duration, size
 from langgraph_statekit.timetravel.decisions import Decision
 from langgraph_statekit.timetravel.diff import Change
-from langgraph_statekit.timetravel.moments import FORK_OF, Moment, ran
+from langgraph_statekit.timetravel.moments import Moment, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.style import PAGE_STYLE, STYLE
 from langgraph_statekit.timetravel.svg import attr, dot_links, place, timeline_svg
@@ -124,7 +125,7 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
 def _body(moment: Moment) -> Iterator[str]:
     point = moment.point
     facts = {"checkpoint": point.id, "made": clock(point), "namespace": point.ns, "source": point.source}
-    facts["goes on from"] = str(point.metadata.get(FORK_OF, ""))
+    facts["goes on from"] = str(point.metadata.get(TO_KEY, ""))
     facts["next"] = ", ".join(moment.status.next)
     if moment.tokens:
         facts["tokens"] = f"{moment.tokens:,}"

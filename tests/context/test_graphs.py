@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
@@ -96,9 +96,14 @@ def builder_graph(saver: Any) -> Any:
 
 def replace_graph(saver: Any) -> Any:
     chat = model()
+
+    def answer(state: MessagesState) -> Any:
+        assert_strict(state["messages"])
+        return {"messages": [chat.invoke(state["messages"])]}
+
     graph = StateGraph(MessagesState)
     graph.add_node("summarize", SessionSummarizer(summarizer(), POLICY, mode="replace"))
-    graph.add_node("answer", lambda state: {"messages": [chat.invoke(state["messages"])]})
+    graph.add_node("answer", answer)
     graph.add_edge(START, "summarize")
     graph.add_edge("summarize", "answer")
     return graph.compile(checkpointer=saver)
@@ -227,6 +232,35 @@ def test_what_a_parallel_node_says_stays_when_the_history_is_replaced(name: str,
         assert len({m.id for m in state["messages"]}) == len(state["messages"])
     assert SECRET in str(state["messages"][0].content)
     assert len(state["messages"]) < 9
+
+
+def test_a_model_that_reads_a_damaged_history_behind_a_replacing_node_is_sent_a_valid_one(saver: StatekitSaver) -> None:
+    app = replace_graph(saver)
+
+    def asked(id: str, *calls: str) -> AIMessage:
+        return AIMessage("", id=id, tool_calls=[{"name": "look", "args": {"of": call}, "id": call} for call in calls])
+
+    said = [
+        HumanMessage("q", id="h"),
+        asked("dangling", "c1"),
+        HumanMessage("and?", id="h2"),
+        ToolMessage("late", tool_call_id="c1", id="late"),
+        asked("twice", "c2", "c3"),
+        ToolMessage("two", tool_call_id="c2", id="t2"),
+        ToolMessage("two again", tool_call_id="c2", id="again"),
+        ToolMessage("three", tool_call_id="c3", id="t3"),
+        asked("same ids", "c2"),
+        ToolMessage("other", tool_call_id="c2", id="other"),
+        AIMessage(" ", id="blank"),
+    ]
+    app.update_state(config(), {"messages": said}, as_node="answer")
+    app.invoke({"messages": [HumanMessage("go on", id="h3")]}, config())
+    state = app.get_state(config()).values["messages"]
+    assert [message.id for message in state[:-1]] == [*(message.id for message in said), "h3"]
+    assert [message.type for message in state[3:8]] == ["ai", "ai", "tool", "tool", "ai"]
+    assert all(text in str(state) for text in ("late", "two again", "three", "other"))
+    kept = next(each for each in app.get_state_history(config()) if len(each.values["messages"]) == len(said))
+    assert kept.values["messages"] == said, "an earlier checkpoint has it as it was"
 
 
 def test_a_replaced_history_can_be_read_whole_at_an_earlier_checkpoint(saver: StatekitSaver) -> None:

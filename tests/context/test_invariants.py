@@ -18,7 +18,7 @@ from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import is_made, live_question
+from langgraph_statekit.context.window import is_made, live_question, open_call
 from tests.context.histories import FEW, histories
 from tests.context.rules import Recorder, assert_kept, assert_strict, marked, markers, snapshot, text_of
 
@@ -35,7 +35,7 @@ POLICIES = st.builds(
     max_depth=st.integers(1, 3),
     max_summary_chars=st.just(40),
     tool_results=st.builds(ToolResultPolicy, keep=st.integers(0, 2), digest=st.sampled_from(["auto", "off"])),
-    digest_gain_tokens=st.none() | st.just(20),
+    digest_gain=st.none() | st.just(0.2),
 )
 WHOLE = POLICIES.map(lambda p: ContextPolicy.from_json(p.to_json().replace('"auto"', '"off"')))
 
@@ -92,7 +92,7 @@ BEYOND = ContextPolicy(
     fanout=1,
     max_summary_chars=40,
     tool_results=ToolResultPolicy(keep=1),
-    digest_gain_tokens=None,
+    digest_gain=None,
 )
 """A prompt within its limit that a digest longer than the empty result takes beyond it."""
 
@@ -193,6 +193,28 @@ def test_the_limit_is_kept_or_nothing_more_may_be_left_out(messages: list[BaseMe
         assert all(count.text(plain_text(message)) <= 200 for message in rest), "a long message is whole"
 
 
+def as_sent(channel: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return a stored history as a model node sends it, but for what nothing in it can change.
+
+    These are where its system messages stand, an assistant that speaks first, and a call that waits for its result.
+    """
+    rest = [message for message in channel[: open_call(channel)] if message.type != "system"]
+    return rest if rest[:1] == [] or rest[0].type == "human" else [HumanMessage("Hello", id="before"), *rest]
+
+
+@FEW
+@given(HISTORIES)
+def test_a_damaged_history_is_mended_in_its_places_before_anything_is_summarized(messages: list[BaseMessage]) -> None:
+    before = snapshot(messages)
+    node = SessionSummarizer(None, ContextPolicy(trigger=("messages", 10_000)), mode="replace")
+    update = node.invoke({"messages": messages}).get("messages", [])
+    after: Any = add_messages(list(messages), list(update))  # type: ignore[arg-type]
+    assert [message.id for message in after] == [message.id for message in messages]
+    assert_strict(as_sent(after))
+    assert node.invoke({"messages": after}) == {}
+    assert snapshot(messages) == before
+
+
 @FEW
 @given(HISTORIES, WHOLE)
 def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseMessage], policy: ContextPolicy) -> None:
@@ -213,6 +235,7 @@ def test_replacing_loses_nothing_and_leaves_a_valid_history(messages: list[BaseM
         assert markers(text_of(messages[:end])) <= markers(text_of(after) + "".join(recorder.prompts))
         assert node.invoke(dict(state)) == {}
         assert_strict(build_context(after, compact=False).messages)
+        assert_strict(as_sent(after))
 
 
 @FEW

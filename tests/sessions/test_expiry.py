@@ -16,6 +16,7 @@ from langgraph_statekit.checkpoint.records import Ref, Row, SaveRow, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import DataError
 from langgraph_statekit.events import SessionExpired, SessionExpires
+from langgraph_statekit.sessions.records import ref_of, unpack
 from tests.servers import wait_until
 from tests.sessions.kit import SyncSessions, chat, eventually, says
 from tests.stores_under_test import Store
@@ -81,7 +82,7 @@ async def test_use_keeps_a_session_alive(quick: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["keep", "delete", "summary"])
-async def test_a_session_that_was_used_at_the_last_moment_stays_whole(
+async def test_a_session_that_is_taken_over_at_the_last_moment_stays_whole(
     real: StatekitSaver, monkeypatch: Any, policy: str
 ) -> None:
     on_expiry: Any = (lambda session, values: {}) if policy == "summary" else policy
@@ -90,36 +91,59 @@ async def test_a_session_that_was_used_at_the_last_moment_stays_whole(
         for _ in range(2)
     )
     made = await here.acreate("ann")
-    async with here.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
-    write, read = here._async.cells.change_cell, there._async.read
-    late, over = asyncio.Event(), asyncio.Event()
-
-    async def written_late(change: Any) -> Any:
-        late.set()
-        await over.wait()
-        return await write(change)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(here._async.cells, "change_cell", written_late)
-        touch = asyncio.create_task(here.atouch(made.session_id))
-        await late.wait()
-        patch.undo()
+    dead = await here.turn(made.session_id).__aenter__()
+    await chat(real).ainvoke(says("hello"), dead.config)
+    assert dead._lease is not None
+    await here._async.release(dead._lease)  # its process died
+    read, turn = there._async.read, here.turn(made.session_id, on_busy="interrupt")
 
     async def read_before(session_id: str) -> Any:
         monkeypatch.undo()
         found = await read(session_id)
-        over.set()
-        await touch
+        await turn.__aenter__()
         return found
 
-    await expired(there, made.session_id)
+    async def is_over() -> bool:
+        cell, now_us = await read(made.session_id)
+        return (unpack(cell).dead_us or now_us) < now_us
+
+    await eventually(is_over)
     monkeypatch.setattr(there._async, "read", read_before)
     assert await there.aclean() == (0, 0, 0, 0)
-    assert (await touch).status == "idle"
+    await turn.__aexit__(None, None, None)
     found = await here.aget(made.session_id)
-    assert (found.rev, found.left) == (touch.result().rev, None)
-    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
+    assert (found.status, found.left, found.message_count) == ("idle", None, 2)
+
+
+@pytest.mark.parametrize("use", ["touch", "turn", "update_metadata", "close"])
+async def test_nothing_that_comes_too_late_revives_a_session(
+    quick: Any, real: StatekitSaver, monkeypatch: Any, use: str
+) -> None:
+    sessions, peeking = quick(), SessionManager(real, agent="support", version=1)
+    made = await sessions.acreate("ann")
+    write, ended = real.backend.change_cells, []
+
+    def late(changes: Any) -> Any:
+        """Send a change that was asked for in time when the session has expired."""
+        if any(change.ref == ref_of(made.session_id) for change in changes) and not ended:
+            wait_until(lambda: peeking.get(made.session_id).status == "expired", "expired")
+            ended.append(peeking.get(made.session_id))
+        return write(changes)
+
+    monkeypatch.setattr(real.backend, "change_cells", late)
+    if use == "touch":
+        with pytest.raises(SessionEnded, match="expired"):
+            await sessions.atouch(made.session_id)
+    elif use == "turn":
+        with pytest.raises(SessionEnded, match="expired"):
+            await sessions.turn(made.session_id).__aenter__()
+    elif use == "update_metadata":
+        assert (await sessions.aupdate_metadata(made.session_id, {"x": 1})).metadata == {"x": 1}
+    else:
+        assert (await sessions.aclose(made.session_id)).status == "expired"
+    found = await sessions.aget(made.session_id)
+    assert (found.status, found.active_at, found.expires_at) == ("expired", made.active_at, made.expires_at)
+    assert (found.rev == ended[0].rev) == (use != "update_metadata")
 
 
 async def test_each_session_is_warned_of_once_before_it_expires(

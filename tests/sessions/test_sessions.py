@@ -40,7 +40,7 @@ HOSTILE = [
         'a"b',
         "'; DROP TABLE x",
     ),
-    *("é", "e\u0301", "💥", "a\nb", "a\0b", "\ud800", "\\u0000", "x" * 300, "null", "0", "\x1f", "user"),
+    *("é", "e\u0301", "💥", "a\nb", "a\0b", "\\ud800", "\\u0000", "x" * 300, "null", "0", "\x1f", "user"),
 ]
 
 
@@ -162,7 +162,7 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
     assert other_agent.list() == other_version.list() == []
 
 
-async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
+async def test_users_with_hostile_ids_are_kept_apart(sessions: Any, real: StatekitSaver) -> None:
     users = [user for user in HOSTILE if user]
     made = {user: await sessions.acreate(user, metadata={"of": user}) for user in users}
     for user in users:
@@ -170,14 +170,21 @@ async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
         assert found == made[user]
         assert (found.user_id, found.metadata) == (user, {"of": user})
     assert len(await sessions.alist(limit=1000)) == len(users)
-    for wrong in ("", "\ud83d\ude00"):  # which JSON makes the user "😀" of
+    for user in ("*", "a\0b", "'; DROP TABLE x", "\\u0000", "💥"):
+        async with sessions.turn(made[user].session_id, user) as turn:
+            await chat(real).ainvoke(says(f"I am {user}"), turn.config)
+        assert (await sessions.aget(made[user].session_id, user)).message_count == 2
+        await sessions.adelete(made[user].session_id, user)
+        assert await sessions.alist(user_id=user) == []
+    assert len(await sessions.alist(limit=1000)) == len(users) - 5
+    for wrong in ("", "\ud800", "\ud83d\ude00"):  # JSON makes the user "😀" of the last one
         with pytest.raises(Misuse, match="user_id"):
             await sessions.acreate(wrong)
 
 
 async def test_agents_with_hostile_names_are_kept_apart(manager: SessionManager) -> None:
     everyone = SessionManager(manager.saver)
-    agents = [*(agent for agent in HOSTILE if agent), "a_v1", "a_v1_b", "%5F", "support_v1_x"]
+    agents = [*(agent for agent in HOSTILE if agent), "\ud800", "a_v1", "a_v1_b", "%5F", "support_v1_x"]
     made = {agent: await everyone.acreate("ann", agent, 1) for agent in agents}
     for agent in agents:
         (found,) = await everyone.alist(agent=agent)
