@@ -17,7 +17,7 @@ _DARK: Final = (
 _DARK_PLACES: Final = ('[data-jp-theme-light="false"]', ".vscode-dark", "html.dark", ".dark-theme")
 _LIGHT_PLACES: Final = ('[data-jp-theme-light="true"]', ".vscode-light", "html.light", ".light-theme")
 
-STYLE: Final = (
+_RULES: Final = (
     f".sk-tt{{{_LIGHT}}}@media(prefers-color-scheme:dark){{.sk-tt{{{_DARK}}}}}"
     + "".join(f"{place} .sk-tt{{{_LIGHT}}}" for place in _LIGHT_PLACES)
     + "".join(f"{place} .sk-tt{{{_DARK}}}" for place in _DARK_PLACES)
@@ -57,8 +57,8 @@ STYLE: Final = (
     ".sk-b-fork,.sk-lane{border-color:var(--sk-fork);color:var(--sk-fork)}"
     ".sk-b-bad{border-color:var(--sk-bad);color:var(--sk-bad)}"
     ".sk-body{padding:4px 10px 12px 2.4em;border-left:3px solid var(--sk-edge);margin:2px 0 6px 6px}"
-    ".sk-facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0;font-size:12px}.sk-facts div{display:flex;gap:6px}"
-    ".sk-facts dt{color:var(--sk-muted)}.sk-facts dd{margin:0}"
+    ".sk-tt dl{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0;font-size:12px}.sk-tt dl div{display:flex;gap:6px}"
+    ".sk-tt dt,.sk-tt dd{float:none;width:auto;margin:0;padding:0;font-weight:400}.sk-tt dt{color:var(--sk-muted)}"
     ".sk-trail{margin:0;padding-left:1.6em}.sk-d-call{font-weight:600}"
     ".sk-d-reason{color:var(--sk-muted);font-style:italic}"
     ".sk-wide{overflow-x:auto}.sk-tt table{border-collapse:collapse;font-size:12.5px;width:100%;table-layout:fixed;"
@@ -83,7 +83,8 @@ STYLE: Final = (
     "@media(max-width:560px){.sk-row>summary{grid-template-columns:1.2em 2.6em minmax(0,1fr) 5em}"
     ".sk-what{grid-column:1/-1}.sk-num:last-child{display:none}}"
 )
-"""Scoped to `.sk-tt`; the notebook around it keeps its own."""
+STYLE: Final = _RULES.replace(".sk-tt ", ".sk-tt.sk-tt ")
+"""Scoped to `.sk-tt`, twice, as notebooks have rules of their own for lists and tables inside of two classes."""
 
 PAGE_STYLE: Final = (
     "body{margin:0;background:#f6f8fa}main{max-width:1600px;margin:0 auto;padding:12px}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import ALIGNED, OURS
 from tests.notebooks.test_marimo import exported
 
 
@@ -43,4 +44,5 @@ def test_marimo_draws_the_timeline_in_its_own_theme(
     assert background == "rgb(255, 255, 255)"
     page.locator("details.sk-row > summary").first.click()
     assert page.locator("details.sk-row .sk-body").first.is_visible()
+    assert page.locator(".sk-tt").evaluate(ALIGNED) == OURS
     page.close()
