@@ -43,7 +43,7 @@ clean:
 
 $(VENV)/demo.stamp: WHAT = -e .
 $(VENV)/test.stamp: WHAT = -e '.[all]' --group test --group docs
-$(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser
+$(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser --group docs
 $(VENV)/docs.stamp: WHAT = -e '.[all]' --group docs
 $(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint
 

@@ -32,6 +32,7 @@ AREAS: Final = {
 }
 """Titles of reference pages, and the first parts of the modules whose public names are there."""
 LINK: Final = re.compile(r"(?<=\]\()([^)#:\s]+)")
+FOLDER: Final = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -50,7 +51,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     for source, uri in PAGES.items():
-        files.append(File.generated(config, uri, content=(ROOT / source).read_text(encoding="utf-8")))
+        front = "---\nhide: [navigation]\n---\n\n" if uri == "index.md" else ""
+        files.append(File.generated(config, uri, content=front + (ROOT / source).read_text(encoding="utf-8")))
     for uri, script in NOTEBOOKS.items():
         files.append(File.generated(config, uri.replace(".py", ".md"), content="\n".join(_cells(script))))
     files.append(File.generated(config, "reference/index.md", content="\n".join(_index())))
@@ -68,14 +70,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Have links that lead to files of the repository lead to their pages."""
+    """Have links that lead to files of the repository lead to their pages; a folder has none."""
     here = page.file.src_uri
 
     def target(link: re.Match[str]) -> str:
         there = _page_of(_in_repository(here, link[1]))
         return link[1] if there is None else posixpath.relpath(there, posixpath.dirname(here))
 
-    return LINK.sub(target, markdown)
+    def folder(link: re.Match[str]) -> str:
+        path = _in_repository(here, link[2])
+        return link[1] if _page_of(path) is None and (ROOT / path).is_dir() else link[0]
+
+    return LINK.sub(target, FOLDER.sub(folder, markdown))
 
 
 def _in_repository(page: str, link: str) -> str:
@@ -112,7 +118,7 @@ def _address(title: str) -> str:
 
 def _names(title: str) -> list[str]:
     homes: dict[str, str] = langgraph_statekit._HOMES
-    return sorted((each for each in homes if homes[each].partition(".")[0] in AREAS[title]), key=str.lower)
+    return [each for each in homes if homes[each].partition(".")[0] in AREAS[title]]
 
 
 def _first_line(thing: Any) -> str:

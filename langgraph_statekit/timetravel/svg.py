@@ -111,6 +111,8 @@ def told(moment: Moment, shown: Shown) -> str:
 def dot_links(shown: Shown, anchor: str) -> str:
     """Return links in HTML that lie over the dots; JupyterLab cannot show an SVG that has links itself.
 
+    A link has no style of its own, which marimo could not show: what is around it has its place.
+
     Args:
         shown: The timeline.
         anchor: What the ids of the checkpoints' places on the page begin with.
@@ -118,8 +120,9 @@ def dot_links(shown: Shown, anchor: str) -> str:
     moments = [*reversed(shown.page.moments)]
     tops = {point.id: at * LANE + _DOT for at, lane in enumerate(shown.lanes[:_MOST_LANES]) for point in lane.points}
     links = (
+        f"<span style='left:{_across(at, len(moments)):.2f}%;top:{tops[moment.point.id]}px'>"
         f"<a class='sk-hot' href='#{anchor}{place(moment.point)}' title='{(text := told(moment, shown))}' "
-        f"aria-label='{text}' style='left:{_across(at, len(moments)):.2f}%;top:{tops[moment.point.id]}px'></a>"
+        f"aria-label='{text}'></a></span>"
         for at, moment in enumerate(moments)
         if moment.point.id in tops
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-LANGUAGES = {"python", "sh", "sql", "console", "text"}
+LANGUAGES = {"python", "sh", "sql", "json", "console", "text"}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ class Block:
 
     Attributes:
         language: `python` and `sql` run; `sh` runs, line by line, in a folder where the page's other blocks ran before;
-            `console` is checked but not run; `text` is no code.
+            `console` is checked but not run, `json` is read; `text` is no code.
         title: Of `python` the file that it is, of `text` what it has to do with the block before: `prints`.
     """
 

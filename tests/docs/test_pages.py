@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -145,6 +146,8 @@ def test_the_sql_of_a_page_runs(questions: str, new_store: Callable[[str], Store
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_says_of_each_block_whether_it_is_code(page: Path) -> None:
     assert {each.language for each in blocks(page)} <= LANGUAGES
+    for each in blocks(page):
+        assert each.language != "json" or json.loads(each.text)
     assert len(re.findall("^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)) == 2 * len(blocks(page))
 
 

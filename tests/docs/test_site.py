@@ -17,17 +17,20 @@ from tests.docs.pages import ROOT
 
 
 class Loaded(HTMLParser):
-    """What a page loads by itself, and its anchors."""
+    """What a page loads by itself, its anchors, and where its links lead to."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
         self.addresses: list[str] = []
         self.ids: set[str] = set()
+        self.links: set[str] = set()
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.ids.add(found.get("id") or "")
+        if tag == "a" and not re.match(r"[a-z]+:", found.get("href") or "#"):
+            self.links.add(found["href"] or "")
         if tag in ("script", "img", "iframe", "source", "link"):
             self.addresses += [each for each in (found.get("src"), found.get("href")) if each]
 
@@ -57,6 +60,9 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
         page, _, anchor = named[f"langgraph_statekit.{name}"].partition("#")
         assert anchor in pages[page].ids, name
     for name, page in pages.items():
+        for link in page.links:
+            there = (tmp_path / name).parent / link.partition("#")[0]
+            assert name == "404.html" or there.is_file() or link.startswith("#"), f"{name} links to {link}"
         assert not [each for each in page.addresses if re.match(r"(https?:)?//", each)], name
     for source in (*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.py")):
         folder = "" if source.suffix == ".md" else "notebooks/"

@@ -34,14 +34,20 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-def test_an_export_of_marimo_shows_the_timeline(tmp_path: Path) -> None:
+def exported(folder: Path) -> Path:
+    """Return the page that marimo makes of the notebook."""
     if find_spec("marimo") is None:
         pytest.skip("marimo is not installed: group browser")
-    (tmp_path / "shop.py").write_text(NOTEBOOK)
+    (folder / "shop.py").write_text(NOTEBOOK)
     command = [sys.executable, "-m", "marimo", "export", "html", "shop.py", "--no-include-code", "-o", "shop.html"]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
-    page = (tmp_path / "shop.html").read_text()
+    return folder / "shop.html"
+
+
+@pytest.mark.slow
+def test_an_export_of_marimo_has_the_timeline(tmp_path: Path) -> None:
+    page = exported(tmp_path).read_text()
+    assert "\\u003Csection class='sk-tt'" in page
     assert "pages became empty at step 5" in page
