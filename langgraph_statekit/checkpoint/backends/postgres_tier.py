@@ -76,6 +76,8 @@ _STUB: Final = """
 INSERT INTO {schema}.tier_gone AS g VALUES (%b, %b, %b, {schema}.clock_us_1()) ON CONFLICT (name) DO UPDATE
 SET born = greatest(g.born, excluded.born), gen = greatest(g.gen, excluded.gen), at_us = excluded.at_us
 """
+# An upload that notes itself locks the row of `tier` first, so that all do, or they would wait for each other.
+_LOCK: Final = "SELECT 1 FROM {schema}.tier WHERE thread_id = %b FOR UPDATE"
 _DROP: Final = (
     "SELECT {schema}.drop_1(%b)",
     "DELETE FROM {schema}.tier_touched WHERE thread_id = %b",
@@ -224,6 +226,7 @@ class PostgresTier:
     def end(self, thread: str) -> bool:
         def remove(ask: Callable[..., list[Any]]) -> bool:
             ask("SELECT 1 FROM {schema}.threads WHERE thread_id = %b FOR UPDATE", thread)
+            ask(_LOCK, thread)
             state = _state(ask(_STATE, thread)[0])
             self._drop(ask, thread)
             ask("DELETE FROM {schema}.leases WHERE thread_id = %b", thread)
@@ -238,6 +241,7 @@ class PostgresTier:
 
     def buried(self, thread: str, born: int, gen: int) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
+            ask(_LOCK, thread)
             ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born <= %b", thread, born)
             state = ask(_STATE, thread)[0]
             if not (_state(state) or State(0)).here:  # what a sweep has left of it

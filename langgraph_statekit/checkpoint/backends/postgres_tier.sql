@@ -57,6 +57,7 @@ END $$;
 -- A thread that never had a checkpoint (`seq` is 0) has none that could end.
 CREATE FUNCTION {schema}.tier_end_1() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
+    PERFORM 1 FROM {schema}.tier t WHERE t.thread_id = OLD.thread_id FOR UPDATE; -- as an upload that notes itself
     INSERT INTO {schema}.tier_ended SELECT t.thread_id, t.born, {schema}.clock_us_1() FROM {schema}.tier t
         WHERE t.thread_id = OLD.thread_id
         ON CONFLICT (thread_id) DO UPDATE SET born = excluded.born, at_us = excluded.at_us;
