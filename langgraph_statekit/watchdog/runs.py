@@ -181,8 +181,9 @@ class Run(ABC):
             and time.monotonic() > self._stop_s + self._grace_s
         ):
             # The event loop is blocked, or the caller is slow to take what was streamed.
-            self.rescue = threading.Thread(target=self._fence, name="statekit-fence", daemon=True)
-            self.rescue.start()
+            with self._lock:  # it fences nothing off before it is known, and is joined by nobody before it has begun
+                self.rescue = threading.Thread(target=self._fence, name="statekit-fence", daemon=True)
+                self.rescue.start()
 
     def note(self, finding: Finding | None) -> bool:
         """Take note of a finding, if it is one and the first, and have the run stopped."""
@@ -193,6 +194,13 @@ class Run(ABC):
         self._found(finding)
         self._stop(finding.reason)
         return True
+
+    def rescued(self) -> None:
+        """Wait for the thread that fences it off, if there is one."""
+        with self._lock:
+            rescue = self.rescue
+        if rescue is not None:
+            rescue.join()
 
     def finish(self, error: BaseException | None) -> None:
         """Take note of the end."""

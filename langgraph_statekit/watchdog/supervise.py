@@ -282,7 +282,7 @@ class Call:
     async def _fence(self, run: Run) -> None:
         """Take a new lease, so that nothing of the run can write any more."""
         if run.rescue is not None:
-            await run.mailbox.aside(run.rescue.join)
+            await run.mailbox.aside(run.rescued)
         if self._fenced is not run:
             await run.mailbox.aside(lambda: self._fence_now(run))
         if self._fenced is not run:
