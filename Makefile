@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet
 
-.PHONY: demo test test-langgraph lint format browser bench clean
+.PHONY: demo test test-langgraph lint format browser docs bench clean
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py
@@ -30,6 +30,10 @@ format: $(VENV)/lint.stamp
 browser: $(VENV)/browser.stamp
 	@$(BIN)/python -m pytest tests/browser tests/notebooks $(ARGS)
 
+docs: $(VENV)/docs.stamp
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
+
 bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -38,8 +42,9 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/demo.stamp: WHAT = -e .
-$(VENV)/test.stamp: WHAT = -e '.[all]' --group test
-$(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser
+$(VENV)/test.stamp: WHAT = -e '.[all]' --group test --group docs
+$(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser --group docs
+$(VENV)/docs.stamp: WHAT = -e '.[all]' --group docs
 $(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint
 
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/made

@@ -19,19 +19,19 @@ _POLL_S: Final = 0.25
 _LEAST_TTL_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What somebody asks for who wants a lease; told in `StatekitSaver.lease`."""
 
     owner: str | None = None
     graph: str = ""
-    item: str = ""
     ttl_s: float = 30.0
     steal: bool = False
     instead_of: int | None = None
     wait_s: float = 0.0
     on_lost: OnLease | None = None
     on_control: OnLease | None = None
+    item: str = ""
 
     def claim(self, thread_id: str) -> Claim:
         """Return the claim of a new lease."""

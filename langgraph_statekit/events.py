@@ -171,6 +171,21 @@ class BacklogTold(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaTold(Event):
+    """A replica of a `TieredSaver` did not take a change, or takes them again.
+
+    Attributes:
+        replica: Its name.
+        threads: Threads that this process has changed and it lacks changes of.
+        error: What it failed with; None: it answers again.
+    """
+
+    replica: str
+    threads: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionExpires(Event):
     """Nobody has used a session for long, and it will expire; told at most once for each time it was used last.
 

@@ -15,6 +15,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Interrupt
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
+from langgraph_statekit.checkpoint.forking import NULL_TASK
 from langgraph_statekit.checkpoint.sides import Side, task_paths
 from langgraph_statekit.errors import DataError
 from langgraph_statekit.topology import renamed_checkpoint, renamed_write
@@ -22,7 +23,6 @@ from langgraph_statekit.versions import path_of
 
 RENAMED_KEY: Final = "statekit_renamed_nodes"
 """The metadata key that records a rename: new names by old ones."""
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _INTERRUPT: Final = "__interrupt__"
 _MOST_ANSWERS: Final = 100
 
@@ -87,7 +87,7 @@ async def _carried(
     before = {each.path: each for each in reader.get_state(item.config).tasks}
     after = {each.path: each for each in reader.get_state(fork).tasks}
     ids = {before[path].id: each.id for path, each in after.items() if path in before}
-    strangers = {task for task, _, _ in writes} - ids.keys() - {_NULL_TASK}
+    strangers = {task for task, _, _ in writes} - ids.keys() - {NULL_TASK}
     fresh = [each.id for path, each in after.items() if path not in before]
     if len(strangers) == len(fresh) == 1:
         ids[strangers.pop()] = fresh[0]
@@ -96,11 +96,11 @@ async def _carried(
     olds = {new: old for old, new in names.items()}
     found: list[tuple[list[tuple[str, Any]], str, str]] = []
     for task, path in (await task_paths(side, item.config, [task for task, _, _ in writes])).items():
-        target = task if task == _NULL_TASK else ids.get(task)
+        target = task if task == NULL_TASK else ids.get(task)
         if target is None:
             continue
         own = [renamed_write(write, names)[1:] for write in writes if write[0] == task]
-        if task != _NULL_TASK:
+        if task != NULL_TASK:
             name = labels[target]
             was = [f"{each}:{task}" for each in (name, olds.get(name, name))]
             own = [(c, _reissued(v, ns, was, f"{name}:{target}") if c == _INTERRUPT else v) for c, v in own]

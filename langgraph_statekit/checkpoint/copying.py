@@ -7,15 +7,25 @@ killed leaves a target that a second one finds equal as far as it goes, and cont
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 
+from langgraph_statekit.checkpoint.comparing import (
+    Entry,
+    Thread,
+    address_of,
+    delta_channels,
+    difference_of,
+    is_behind,
+    named,
+    parent_of,
+    relabelled,
+)
 from langgraph_statekit.checkpoint.exact import lost
 from langgraph_statekit.checkpoint.lifecycle import Lifecycle
 from langgraph_statekit.checkpoint.run import run_sync
@@ -53,9 +63,10 @@ def copy_threads(
 ) -> Copied:
     """Copy threads from one checkpointer to another, compare them, and return how much was written.
 
-    A thread is copied with all namespaces, forks, metadata and pending writes; ids and versions stay. Call again after
-    a kill, or for what the source got since: what the target has already is skipped. Each thread is compared with its
-    source at the end. One checkpoint is held in memory at a time, besides the ids and versions of a thread.
+    A thread is copied with all namespaces, forks, metadata and pending writes; ids and versions stay. Labels go along
+    between savers of this package; those that only the target has stay. Call again after a kill, or for what the source
+    got since: what the target has already is skipped. Each thread is compared with its source at the end. One
+    checkpoint is held in memory at a time, besides the ids and versions of a thread.
 
     Tasks keep their paths when the source is a saver of this package or LangGraph's own for memory, SQLite and
     Postgres; of others they keep their order.
@@ -97,54 +108,6 @@ async def acopy_threads(
         return await _copy(Side(src, True), Side(dst, True), thread_ids, replace, without_metadata, report)
 
 
-class _Entry(NamedTuple):
-    """A checkpoint of a thread, without its content."""
-
-    ns: str
-    id: str
-    parent: str | None
-    open: tuple[str, ...]
-    """Delta channels without a value here."""
-
-
-@dataclass(slots=True)
-class _Thread:
-    """One thread under way.
-
-    Attributes:
-        id: Thread id.
-        left_out: Metadata keys to leave out.
-        entries: Checkpoints of the source, oldest first.
-        held: Namespace, channel and version of what the target has, and whether with a value.
-    """
-
-    id: str
-    left_out: Collection[str]
-    entries: Sequence[_Entry] = ()
-    held: dict[tuple[str, str, Any], bool] = field(default_factory=dict)
-
-    def at(self, entry: _Entry) -> RunnableConfig:
-        return _config(self.id, entry.ns, entry.id)
-
-    def metadata(self, item: CheckpointTuple) -> dict[str, Any]:
-        return {key: value for key, value in item.metadata.items() if key not in self.left_out}
-
-    def new_versions(self, ns: str, item: CheckpointTuple) -> dict[str, Any]:
-        """Return the versions that are not stored yet, or stored without the value that is here."""
-        values = item.checkpoint["channel_values"]
-        return {
-            channel: version
-            for channel, version in item.checkpoint["channel_versions"].items()
-            if (ns, channel, version) not in self.held or (channel in values and not self.held[ns, channel, version])
-        }
-
-    def hold(self, ns: str, item: CheckpointTuple) -> None:
-        values = item.checkpoint["channel_values"]
-        for channel, version in item.checkpoint["channel_versions"].items():
-            key = (ns, channel, version)
-            self.held[key] = self.held.get(key, False) or channel in values
-
-
 async def _copy(
     src: Side,
     dst: Side,
@@ -165,33 +128,36 @@ async def _copy(
     ids = await src.threads() if thread_ids is None else list(dict.fromkeys(thread_ids))
     threads = written = skipped = 0
     for id in ids:
-        thread = _Thread(id, left_out, await _entries(src, id))
+        thread = Thread(id, left_out, await _entries(src, id))
         if not thread.entries:
             continue  # says nothing about the target's
         threads += 1
         await _require_ancestors(src, thread)
+        if dst.has_labels:
+            thread.labels = {label: at for label, at in (await src.labels(id)).items() if at in thread.places}
         done = await _present(src, dst, thread, replace)
         report(id, 0, len(thread.entries))
         for number, entry in enumerate(thread.entries, 1):
             if entry not in done:
                 await _transfer(src, dst, thread, entry)
             report(id, number, len(thread.entries))
+        await _label(dst, thread)
         await _verify(src, dst, thread)
         written += len(thread.entries) - len(done)
         skipped += len(done)
     return Copied(threads, written, skipped)
 
 
-async def _entries(side: Side, thread: str) -> list[_Entry]:
+async def _entries(side: Side, thread: str) -> list[Entry]:
     """Return the checkpoints of a thread, oldest first."""
-    found: list[_Entry] = []
+    found: list[Entry] = []
     async with aclosing(listed(side, {"configurable": {"thread_id": thread}})) as items:
         async for item in items:
             address = item.config["configurable"]
             open = tuple(
-                channel for channel in _delta_channels(item) if channel not in item.checkpoint["channel_values"]
+                channel for channel in delta_channels(item) if channel not in item.checkpoint["channel_values"]
             )
-            found.append(_Entry(address.get("checkpoint_ns", ""), item.checkpoint["id"], _parent(item), open))
+            found.append(Entry(address.get("checkpoint_ns", ""), item.checkpoint["id"], parent_of(item), open))
     found.reverse()
     blocks = [list(block) for _, block in groupby(found, key=lambda entry: entry.ns)]
     if len(blocks) == len({entry.ns for entry in found}):  # one namespace after the other, as InMemorySaver lists them
@@ -199,38 +165,38 @@ async def _entries(side: Side, thread: str) -> list[_Entry]:
     return found
 
 
-async def _require_ancestors(src: Side, thread: _Thread) -> None:
-    known = {(entry.ns, entry.id) for entry in thread.entries}
+async def _require_ancestors(src: Side, thread: Thread) -> None:
+    known = thread.places
     for entry in thread.entries:
         if entry.open and (entry.ns, entry.parent) not in known:
             for channel, found in (await _history(src, thread, entry)).items():
                 if found["writes"] or "seed" in found:
                     raise DataError(
-                        f"{_named(thread, entry)} cannot be copied: its delta channel {channel!r} builds on "
+                        f"{named(thread, entry)} cannot be copied: its delta channel {channel!r} builds on "
                         "checkpoints that retention has removed from sight; nothing of this thread was changed"
                     )
 
 
-async def _present(src: Side, dst: Side, thread: _Thread, replace: bool) -> set[_Entry]:
+async def _present(src: Side, dst: Side, thread: Thread, replace: bool) -> set[Entry]:
     """Return what the target has already; a target that differs is removed or refused."""
     there = {(entry.ns, entry.id) for entry in await _entries(dst, thread.id)}
     if not there:
         return set()
-    wanted = {(entry.ns, entry.id) for entry in thread.entries}
-    surplus = next((key for key in there if key not in wanted), None)
+    surplus = next((key for key in there if key not in thread.places), None)
     differs = surplus and f"checkpoint {surplus[1]!r} of namespace {surplus[0]!r} is not in the source"
-    done: set[_Entry] = set()
+    differs = differs or relabelled(thread, await dst.labels(thread.id))
+    done: set[Entry] = set()
     for entry in thread.entries if not differs else ():
         if (entry.ns, entry.id) not in there:
             continue
         want = await _get(src, thread, entry)
         got = await dst.call("get_tuple", thread.at(entry))
         thread.hold(entry.ns, want)
-        difference = "it is gone" if got is None else _difference(thread, entry.ns, want, got)
+        difference = "it is gone" if got is None else difference_of(thread, entry.ns, want, got)
         if difference is None:
             done.add(entry)
-        elif got is None or not _is_behind(thread, entry.ns, want, got):
-            differs = f"{_named(thread, entry)}: {difference}"
+        elif got is None or not is_behind(thread, entry.ns, want, got):
+            differs = f"{named(thread, entry)}: {difference}"
             break
     if not differs:
         return done
@@ -246,7 +212,7 @@ async def _present(src: Side, dst: Side, thread: _Thread, replace: bool) -> set[
     return set()
 
 
-async def _transfer(src: Side, dst: Side, thread: _Thread, entry: _Entry) -> None:
+async def _transfer(src: Side, dst: Side, thread: Thread, entry: Entry) -> None:
     item = await _get(src, thread, entry)
     writes = item.pending_writes or []
     paths = await task_paths(src, thread.at(entry), [task for task, _, _ in writes])
@@ -259,20 +225,27 @@ async def _transfer(src: Side, dst: Side, thread: _Thread, entry: _Entry) -> Non
         ):
             if part:
                 await dst.call("put_writes", thread.at(entry), part, task, path)
-    below = _config(thread.id, entry.ns, entry.parent)
+    below = address_of(thread.id, entry.ns, entry.parent)
     await dst.call("put", below, item.checkpoint, thread.metadata(item), thread.new_versions(entry.ns, item))
     thread.hold(entry.ns, item)
 
 
-async def _verify(src: Side, dst: Side, thread: _Thread) -> None:
+async def _label(dst: Side, thread: Thread) -> None:
+    there = await dst.labels(thread.id) if thread.labels else {}
+    for label, (ns, id) in thread.labels.items():
+        if label not in there:
+            await dst.call("label", address_of(thread.id, ns, id), label)
+
+
+async def _verify(src: Side, dst: Side, thread: Thread) -> None:
     """Compare both sides, each namespace from its newest checkpoint to its oldest."""
-    known = {(entry.ns, entry.id) for entry in thread.entries}
+    known = thread.places
     async with aclosing(src.list({"configurable": {"thread_id": thread.id}}, limit=1)) as items:
         async for item in items:
             if (item.config["configurable"].get("checkpoint_ns", ""), item.checkpoint["id"]) not in known:
                 raise _changed(thread)
     for ns in dict.fromkeys(entry.ns for entry in thread.entries):
-        at = _config(thread.id, ns, None)
+        at = address_of(thread.id, ns, None)
         async with aclosing(listed(src, at)) as wanted, aclosing(listed(dst, at)) as found:
             own = [entry for entry in thread.entries if entry.ns == ns]
             for entry in reversed(own):
@@ -281,11 +254,11 @@ async def _verify(src: Side, dst: Side, thread: _Thread) -> None:
                     raise _changed(thread)
                 if got is None or got.checkpoint["id"] != entry.id:
                     raise DataError(
-                        f"{_named(thread, entry)} is not in its place in the target: the order differs, or somebody "
+                        f"{named(thread, entry)} is not in its place in the target: the order differs, or somebody "
                         "else changes the target"
                     )
-                if (difference := _difference(thread, ns, want, got)) is not None:
-                    raise DataError(f"{_named(thread, entry)} differs after the copy: {difference}")
+                if (difference := difference_of(thread, ns, want, got)) is not None:
+                    raise DataError(f"{named(thread, entry)} differs after the copy: {difference}")
             if await _next(wanted) is not None:
                 raise _changed(thread)
             if await _next(found) is not None:
@@ -293,61 +266,19 @@ async def _verify(src: Side, dst: Side, thread: _Thread) -> None:
         if own[-1].open:
             sides = [await _history(side, thread, own[-1]) for side in (src, dst)]
             if (where := lost(*sides)) is not None:
-                raise DataError(f"{_named(thread, own[-1])} differs after the copy: delta channel history{where}")
+                raise DataError(f"{named(thread, own[-1])} differs after the copy: delta channel history{where}")
+    if thread.labels and not (await dst.labels(thread.id)).items() >= thread.labels.items():
+        raise DataError(f"labels of thread {thread.id!r} differ after the copy: somebody else changes the target")
 
 
-def _is_behind(thread: _Thread, ns: str, want: CheckpointTuple, got: CheckpointTuple) -> bool:
-    """Say whether the target lacks nothing but some writes, which its source got since."""
-    if _difference(thread, ns, want._replace(pending_writes=[]), got._replace(pending_writes=[])) is not None:
-        return False
-    missing = list(want.pending_writes or [])
-    for write in got.pending_writes or []:
-        place = next((n for n, other in enumerate(missing) if lost(other, write) is None), None)
-        if place is None:
-            return False
-        del missing[place]
-    return True
-
-
-def _difference(thread: _Thread, ns: str, want: CheckpointTuple, got: CheckpointTuple) -> str | None:
-    """Return the first field in which a checkpoint of the target differs; None: in none."""
-    if _parent(want) != _parent(got):
-        return f"parent {_parent(want)!r} becomes {_parent(got)!r}"
-    metadata = thread.metadata(want)
-    if odd := metadata.keys() ^ got.metadata.keys():
-        return f"metadata key {min(odd)!r} is {'lost' if min(odd) in metadata else 'added'} (see without_metadata)"
-    before, after = ({**cast("dict[str, Any]", item.checkpoint)} for item in (want, got))
-    values, others = before.pop("channel_values"), after.pop("channel_values")
-    # A version has one value in most stores, so a snapshot shows also where the version was merely carried on.
-    carried = {
-        channel
-        for channel in others.keys() - values.keys()
-        if thread.held.get((ns, channel, want.checkpoint["channel_versions"].get(channel)))
-    }
-    others = {channel: value for channel, value in others.items() if channel not in carried}
-    return next(
-        (
-            f"{field}{where}"
-            for field, one, other in (
-                ("metadata", metadata, dict(got.metadata)),
-                ("checkpoint", before, after),
-                ("channel_values", values, others),
-                ("pending_writes", want.pending_writes or [], got.pending_writes or []),
-            )
-            if (where := lost(one, other)) is not None
-        ),
-        None,
-    )
-
-
-async def _get(src: Side, thread: _Thread, entry: _Entry) -> CheckpointTuple:
+async def _get(src: Side, thread: Thread, entry: Entry) -> CheckpointTuple:
     found: CheckpointTuple | None = await src.call("get_tuple", thread.at(entry))
     if found is None:
         raise _changed(thread)
     return found
 
 
-async def _history(side: Side, thread: _Thread, entry: _Entry) -> dict[str, Any]:
+async def _history(side: Side, thread: Thread, entry: Entry) -> dict[str, Any]:
     return dict(await side.call("get_delta_channel_history", config=thread.at(entry), channels=entry.open))
 
 
@@ -355,25 +286,7 @@ async def _next(items: AsyncGenerator[CheckpointTuple]) -> CheckpointTuple | Non
     return await anext(items, None)
 
 
-def _delta_channels(item: CheckpointTuple) -> Iterable[str]:
-    counters: Any = item.metadata.get("counters_since_delta_snapshot") or ()
-    return [channel for channel in counters if channel in item.checkpoint["channel_versions"]]
-
-
-def _parent(item: CheckpointTuple) -> str | None:
-    return item.parent_config["configurable"].get("checkpoint_id") if item.parent_config else None
-
-
-def _config(thread: str, ns: str, id: str | None) -> RunnableConfig:
-    address = {"thread_id": thread, "checkpoint_ns": ns}
-    return {"configurable": address if id is None else {**address, "checkpoint_id": id}}
-
-
-def _named(thread: _Thread, entry: _Entry) -> str:
-    return f"checkpoint {entry.id!r} of thread {thread.id!r}, namespace {entry.ns!r}"
-
-
-def _changed(thread: _Thread) -> Conflict:
+def _changed(thread: Thread) -> Conflict:
     return Conflict(f"thread {thread.id!r} changed in the source while it was copied; call again to copy the rest")
 
 

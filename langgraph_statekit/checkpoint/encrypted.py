@@ -14,8 +14,20 @@ from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.encrypted_cells import EncryptedCells
 from langgraph_statekit.checkpoint.frames import is_sealed
-from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row, Save, SaveRow, Stored, Write, from_text
-from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, refuse_unsealed
+from langgraph_statekit.checkpoint.records import (
+    Change,
+    Frame,
+    Outline,
+    Query,
+    Ref,
+    Row,
+    Save,
+    SaveRow,
+    Stored,
+    Write,
+    from_text,
+)
+from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, is_tagged, unsealed
 from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse, StatekitError
 
 T = TypeVar("T")
@@ -55,8 +67,6 @@ class EncryptedBackend:
         self.change_cells, self.cells = self._cells.change, self._cells.read
         self.sweep, self.sweeps = inner.sweep, inner.sweeps
         self.headers, self.rewrap = inner.headers, inner.rewrap
-        # Outlines hold nothing that is encrypted; checks in them are those that the store compares.
-        self.outline, self.apply = inner.outline, inner.apply
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         keys = {thread: self._key(thread) for thread in {save.thread for save in saves}}
@@ -109,9 +119,26 @@ class EncryptedBackend:
 
         return self._opened(thread, lambda: self.inner.fill(thread, keys, refs), opened)
 
-    def drop_thread(self, thread: str) -> None:
-        self.inner.drop_thread(thread)
+    def outline(self, thread: str, ns: str | None = None) -> Outline:
+        def opened(found: Outline, key: DataKey | None) -> Outline:
+            # Checks of frames are those that the store compares.
+            return replace(found, rows=[self._untagged(key, row) for row in found.rows])
+
+        return self._opened(thread, lambda: self.inner.outline(thread, ns), opened)
+
+    def apply(self, thread: str, rev: int, change: Change) -> bool:
+        if change.relink:
+            key = self._keys.get(thread)
+            if key is None or not key.stored:
+                key = self._renew([thread]).get(thread)
+            if key is not None:  # else all of the thread is in plain
+                change = replace(change, relink=[key.tag_row(row) for row in change.relink])
+        return self.inner.apply(thread, rev, change)
+
+    def drop_thread(self, thread: str) -> bool:
+        left = self.inner.drop_thread(thread)
         self._forget(thread)
+        return left
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
@@ -125,6 +152,14 @@ class EncryptedBackend:
             self._forget(target)
             return done
         raise _changing(source)
+
+    def key_of(self, thread: str) -> DataKey | None:
+        """Return the data key of a thread; None if it has none."""
+        return self._renew([thread]).get(thread)
+
+    def header_for(self, thread: str, key: DataKey) -> bytes:
+        """Return a header with which a thread has this data key."""
+        return self._encryption.wrapped(thread, key).header
 
     def rotate(self) -> int:
         """Wrap all data keys with the active master key, and return how many had another one.
@@ -194,7 +229,16 @@ class EncryptedBackend:
         raise _changing(thread)
 
     def _row(self, key: DataKey | None, row: Row) -> Row:
-        return self._known(key, row.ref.thread).open_row(row) if self._is_sealed(row.ref.thread, row.body) else row
+        if self._is_sealed(row.ref.thread, row.body):
+            return self._known(key, row.ref.thread).open_row(row)
+        return self._untagged(key, row)
+
+    def _untagged(self, key: DataKey | None, row: Row) -> Row:
+        if is_tagged(row):
+            return self._known(key, row.ref.thread).untag_row(row)
+        if self._require:
+            raise unsealed(row.ref.thread)
+        return row
 
     def _frames(self, thread: str, key: DataKey | None, frames: Mapping[bytes, Frame]) -> Mapping[bytes, Frame]:
         found = [
@@ -210,9 +254,10 @@ class EncryptedBackend:
         ]
 
     def _is_sealed(self, thread: str, data: bytes) -> bool:
-        if self._require:
-            refuse_unsealed(thread, data)
-        return is_sealed(data)
+        sealed = is_sealed(data)
+        if self._require and data and not sealed:
+            raise unsealed(thread)
+        return sealed
 
     def _known(self, key: DataKey | None, thread: str) -> DataKey:
         if key is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from langgraph_statekit.checkpoint.frames import seal
-from langgraph_statekit.checkpoint.records import Ref, Row
+from langgraph_statekit.checkpoint.records import Query, Ref, Row
 from langgraph_statekit.errors import Misuse
 
 NAMESPACE: Final = "\\u0000statekit:labels"
@@ -29,6 +29,11 @@ def require_label(label: object) -> None:
 def label_row(ref: Ref, label: str) -> Row:
     """Return the row that gives a checkpoint a label (as storage text)."""
     return Row(Ref(ref.thread, NAMESPACE, label), parent=ref.id, via=f"={ref.ns}", hidden=True, body=seal(b""))
+
+
+def label_query(thread: str) -> Query:
+    """Return what reads all labels of a thread."""
+    return Query(thread, NAMESPACE, limit=1 << 31, hidden=True)
 
 
 def is_label(row: Row) -> bool:

@@ -75,6 +75,32 @@ def dump(value: Any, encode: Callable[[Any], bytes]) -> bytes | None:
     return None if packed is None else _LIST + packed
 
 
+class Known:
+    """The longest list that was loaded lately: one that it begins with is taken from it, without being read."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.messages: Sequence[Any] = ()
+
+    def beginning(self, data: bytes) -> list[Any] | None:
+        """Return the messages of a list that this one begins with, byte by byte; None if it does not."""
+        count, body = _counted(data)
+        return list(self.messages[:count]) if count and self.body.startswith(body) else None
+
+    def learn(self, data: bytes, messages: Sequence[Any]) -> None:
+        """Take a list instead."""
+        self.body, self.messages = _counted(data)[1], messages
+
+
+def _counted(data: bytes) -> tuple[int, bytes]:
+    """Return how many messages a list has, and their bytes; 0 of what is no list."""
+    first = data[2] if data[:2] == _LIST and len(data) > 2 else 0
+    for mark, size in ((0xDC, 2), (0xDD, 4)):
+        if first == mark:
+            return int.from_bytes(data[3 : 3 + size], "big"), data[3 + size :]
+    return (first & 0x0F, data[3:]) if first & 0xF0 == 0x90 else (0, b"")
+
+
 def load(data: bytes, decode: Callable[[bytes], Any]) -> Any:
     """Return the value that `dump` was given, of new objects only.
 

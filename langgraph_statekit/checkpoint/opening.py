@@ -20,7 +20,8 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
             `redis://host/0?prefix=shop&retry_s=5`; what is no option of the saver stays in the URL for the driver.
             Percent-encode `/ ? # % @ [ ] &` and spaces in a password and in values.
         options: As in the saver's `from_url`; they win over the URL's query. With `cold`, the URL of an object store
-            which may stand in the query too, the saver is a `TieredSaver` with `url` as its hot store.
+            which may stand in the query too, the saver is a `TieredSaver` with `url` as its hot store; `replicas` are
+            further such URLs, in the query with commas between them.
 
     Raises:
         Misuse: The URL is none of these or cannot be read, an option is unknown or has a wrong value, or the store's
@@ -45,7 +46,7 @@ def open_saver(url: str, **options: Any) -> StatekitSaver:
 
 def _tiered(url: str, options: dict[str, Any]) -> StatekitSaver:
     made = load("checkpoint.backends.tiered", "TieredSaver")
-    bare, read = query_split(made, url, "cold")
+    bare, read = query_split(made, url, cold="str", replicas="Sequence[str]")
     given = {**read, **options}
     own = {*signature(made.__init__).parameters, *signature(StatekitSaver.__init__).parameters}
     hot = {name: value for name, value in given.items() if name not in own or name == "tenant"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _SPECIAL = re.compile("[\\\\\x00\ud800-\udfff]")
@@ -87,6 +87,10 @@ class Row(NamedTuple):
         """The names of the channels to rebuild, one by one."""
         return split(self.packed_deltas, NAME_BYTES)
 
+    def linked(self, links: Row) -> Row:
+        """Return this row with parent, via and hidden of another one."""
+        return self._replace(parent=links.parent, via=links.via, hidden=links.hidden)
+
 
 HEAD_BYTES = 26
 """Bytes of a stored frame that tell its check and its base."""
@@ -163,6 +167,7 @@ class Query:
         below_seq: Only rows with `seq < below_seq`: where the last page ended. None: from the newest.
         limit: At most this many rows.
         refresh: Whether the read lets the thread live on, see `expiry`.
+        hidden: Hidden rows instead of the others; with `ns`, for what there is little of, such as labels.
     """
 
     thread: str
@@ -172,6 +177,7 @@ class Query:
     below_seq: int | None = None
     limit: int = 100
     refresh: bool = False
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +202,15 @@ class Change:
         keep: All rows that stay, for a store that would rather keep these few than remove many; the same change as
             `drop`, since it is only made to what was outlined. None: look at `drop`.
         keep_frames: With `keep`, keys of all frames that stay.
-        relink: Rows that stay but change: address to (parent, via, hidden). A hidden row keeps its writes.
+        relink: Rows that stay but change, without bodies: their parent, via and hidden are stored. Hidden ones keep
+            their writes.
     """
 
     drop: Sequence[Ref] = ()
     drop_frames: Sequence[bytes] = ()
     keep: Collection[Ref] | None = None
     keep_frames: Collection[bytes] = ()
-    relink: Mapping[Ref, tuple[str | None, str | None, bool]] = field(default_factory=dict)
+    relink: Sequence[Row] = ()
 
     @property
     def shorter(self) -> tuple[bool, Collection[Ref], Collection[bytes]]:

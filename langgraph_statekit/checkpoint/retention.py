@@ -82,7 +82,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     stay = keep | carriers
     needed = with_bases(outline.frames, needed)
     crowded = Counter(ref.ns for ref in stay)
-    relink: dict[Ref, tuple[str | None, str | None, bool]] = {}
+    relink: list[Row] = []
     for ref in stay:
         row = rows[ref]
         alone = crowded[ref.ns] == 1
@@ -90,9 +90,9 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
             continue
         parent = row.parent if ref not in keep else None if alone else _nearest(rows, row, keep)
         up = None if alone else _nearest(rows, row, stay)
-        link = (parent, up if up != parent else None, ref not in keep)
-        if link != (row.parent, row.via, row.hidden):
-            relink[ref] = link
+        linked = row._replace(parent=parent, via=up if up != parent else None, hidden=ref not in keep)
+        if linked != row:
+            relink.append(linked)
     return Change(
         drop=[ref for ref in rows if ref not in stay and ref not in labels],
         drop_frames=[key for key in outline.frames if key not in needed],

@@ -285,7 +285,7 @@ class StatekitSaver(Lifecycle):
     def label(self, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label that keeps it from `prune` and retention, and return its config.
 
-        A label names one checkpoint of a thread: given again, it moves. `copy_thread` copies it, `copy_threads` not.
+        A label names one checkpoint of a thread: given again, it moves. `copy_thread` and `copy_threads` copy it.
 
         Args:
             config: Thread, namespace and checkpoint; the latest one without an id.

@@ -9,13 +9,18 @@ A sealed record begins with the format, flags and, of a frame, the check and the
 `frames`), then the nonce (12), then the record's envelope, encrypted with the data key. Its address, the header's id
 and those first bytes are associated data. The checks that stores see are made with the data key, since a plain checksum
 would tell a short value. What is encrypted is compressed before, so its length depends on its content.
+
+What a row has outside of its body is read without the body, and retention changes some of it. So `via` begins with a
+tag of all that but `seq`, which the store gives: a hash with a key made of the data key.
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from hmac import compare_digest
 from os import urandom
 from typing import Final
 
@@ -24,7 +29,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from langgraph_statekit.checkpoint.cells import CellRef
-from langgraph_statekit.checkpoint.frames import DELTA, FORMAT, PADDED, SEALED, is_sealed
+from langgraph_statekit.checkpoint.frames import DELTA, FORMAT, PADDED, SEALED
+from langgraph_statekit.checkpoint.labels import is_label
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
@@ -44,6 +50,10 @@ _NONCE: Final = 12
 _CHECK: Final = 4
 _NAME: Final = HEADER_ID_BYTES + 2
 _PAD: Final = b"\x80"
+_TAGGED: Final = "\\!"
+"""What a tagged `via` begins with, and no storage text."""
+_TAG_BYTES: Final = 12
+_TAG_END: Final = len(_TAGGED) + _TAG_BYTES * 4 // 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,7 @@ class DataKey:
         self._pad_bytes = pad_bytes
         self._cipher = AESGCM(secret)
         self._checks = blake2b(key=secret, digest_size=_KEY, person=b"statekit checks").digest()
+        self._tags = blake2b(key=secret, digest_size=_KEY, person=b"statekit tags").digest()
 
     @property
     def sent(self) -> bytes:
@@ -159,8 +170,13 @@ class DataKey:
         return self.id if self.stored else self.header
 
     def seal_row(self, row: Row) -> Row:
-        """Return a row with a sealed body."""
-        return row._replace(body=self._seal(bytes((FORMAT, SEALED)), row.body, *_of_row(row)))
+        """Return a row with a sealed body and a tag."""
+        sealed = self._seal(bytes((FORMAT, SEALED)), row.body, *_of_row(row))
+        return row._replace(body=sealed, via=self._tagged(row))
+
+    def tag_row(self, row: Row) -> Row:
+        """Return a row with a tag, whatever its body."""
+        return row._replace(via=self._tagged(row))
 
     def seal_write(self, ref: Ref, write: Write) -> Write:
         """Return a write with sealed data."""
@@ -193,8 +209,16 @@ class DataKey:
 
     def open_row(self, row: Row) -> Row:
         """Undo `seal_row`."""
-        what = f"checkpoint {from_text(row.ref.id)!r}"
-        return row._replace(body=self._open(2, row.body, row.ref.thread, what, *_of_row(row)))
+        body = self._open(2, row.body, row.ref.thread, _named(row), *_of_row(row))
+        return self.untag_row(row)._replace(body=body)
+
+    def untag_row(self, row: Row) -> Row:
+        """Undo `tag_row`."""
+        tagged = row.via or ""
+        plain = row._replace(via=tagged[_TAG_END + 1 :] if len(tagged) > _TAG_END else None)
+        if not compare_digest(tagged.encode(), self._tagged(plain).encode()):
+            raise _corrupt(row.ref.thread, _named(row))
+        return plain
 
     def open_write(self, ref: Ref, write: Write) -> Write:
         """Undo `seal_write`."""
@@ -208,6 +232,11 @@ class DataKey:
         head = HEAD_BYTES if frame.base is not None else 2 + _CHECK
         data = self._open(head, frame.stored, thread, "a value", "frame", key)
         return Frame(key if len(frame.key) == KEY_BYTES else key + data[2 : 2 + _CHECK], data)
+
+    def _tagged(self, row: Row) -> str:
+        told = _address(*row.ref[1:], row.parent, row.via, row.hidden, row.packed_keys, row.packed_deltas, row.run_id)
+        tag = blake2b(told, key=self._tags, digest_size=_TAG_BYTES).digest()
+        return f"{_TAGGED}{urlsafe_b64encode(tag).decode()}{'' if row.via is None else f'={row.via}'}"
 
     def _check(self, key: bytes, check: bytes) -> bytes:
         return blake2b(key + check, key=self._checks, digest_size=_CHECK).digest()
@@ -234,17 +263,24 @@ def _name_in(header: bytes) -> tuple[str, int]:
     return header[_NAME:end].decode(errors="replace"), end
 
 
-def refuse_unsealed(thread: str, data: bytes | None) -> None:
-    """Raise `Corrupt` for a record in plain, where all must be encrypted."""
-    if data and not is_sealed(data):
-        raise Corrupt(
-            f"a record of thread {from_text(thread)!r} is not encrypted, and require_encryption=True refuses it: to"
-            " read threads of before, open the saver without it, and copy them to an encrypted store with copy_threads"
-        )
+def unsealed(thread: str) -> Corrupt:
+    """Return the error of a record in plain, where all must be encrypted."""
+    return Corrupt(
+        f"a record of thread {from_text(thread)!r} is not encrypted, and require_encryption=True refuses it: to read"
+        " threads of before, open the saver without it, and copy them to an encrypted store with copy_threads"
+    )
+
+
+def is_tagged(row: Row) -> bool:
+    """Say whether a row has a tag."""
+    return row.via is not None and row.via.startswith(_TAGGED)
+
+
+def _named(row: Row) -> str:
+    return f"{'label' if is_label(row) else 'checkpoint'} {from_text(row.ref.id)!r}"
 
 
 def _of_row(row: Row) -> tuple[object, ...]:
-    # Retention changes parent, via and hidden, and the store gives seq.
     return "row", row.ref.ns, row.ref.id, row.packed_keys, row.packed_deltas, row.run_id
 
 

@@ -41,6 +41,11 @@ class Side:
         """Return the saver without a state schema: states of every version as they are."""
         return Side(self.saver.with_state(None), self.is_async) if isinstance(self.saver, StatekitSaver) else self
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether checkpoints can have labels."""
+        return isinstance(self.saver, StatekitSaver)
+
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Return what the method of this name returns, or its async version."""
         if self.is_async:
@@ -74,6 +79,14 @@ class Side:
             async for item in items:
                 found.setdefault(item.config["configurable"]["thread_id"])
         return [*reversed(found)]
+
+    async def labels(self, thread_id: str) -> Mapping[str, tuple[str, str]]:
+        """Return namespace and id of each checkpoint with a label; none of a saver that has no labels."""
+        if not self.has_labels:
+            return {}
+        found = await self.call("labels", thread_id)
+        named = {label: at["configurable"] for label, at in found.items()}
+        return {label: (at["checkpoint_ns"], at["checkpoint_id"]) for label, at in named.items()}
 
     async def rows(self, at: RunnableConfig) -> Sequence[tuple[str, str, int]]:
         """Return task id, path and idx of each write of a checkpoint; none where it is not known how to read them."""

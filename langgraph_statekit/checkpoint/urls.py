@@ -107,9 +107,9 @@ def own_options(saver: type[StatekitSaver], url: str, options: Mapping[str, Any]
     return f"{scheme}://{place}{'?' * bool(kept)}{'&'.join(kept)}", {**read, **options}
 
 
-def query_split(saver: type[StatekitSaver], url: str, *also: str) -> tuple[str, dict[str, Any]]:
-    """Return the URL without those options in its query that a saver knows, or that are named, and these options."""
-    known = {**dict.fromkeys(also, "str"), **_known(saver)}
+def query_split(saver: type[StatekitSaver], url: str, **also: str) -> tuple[str, dict[str, Any]]:
+    """Return the URL without those options in its query that a saver knows, or that are given by type, and these."""
+    known = {**_known(saver), **also}
     place, _, query = url.partition("?")
     read = {key: _read(key, text, known[key]) for _, key, text in _items(query) if known.get(key) in _READERS}
     kept = "&".join(item for item, key, _ in _items(query) if key not in read)

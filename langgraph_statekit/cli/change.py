@@ -126,7 +126,7 @@ def _shown(outline: Outline) -> list[Row]:
 
 def _removed(outline: Outline, change: Change) -> int:
     """Return how many checkpoints a change takes out of sight."""
-    gone = {*change.drop, *(ref for ref, (_, _, hidden) in change.relink.items() if hidden)}
+    gone = {*change.drop, *(row.ref for row in change.relink if row.hidden)}
     return sum(row.ref in gone for row in _shown(outline))
 
 

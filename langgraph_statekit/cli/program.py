@@ -19,7 +19,7 @@ from langgraph_statekit.cli.migrate import migrate
 from langgraph_statekit.cli.move import PACKAGES, copy
 from langgraph_statekit.cli.sessions import sessions
 from langgraph_statekit.cli.terminal import without_login
-from langgraph_statekit.cli.tiers import archive, deleted, restore, verify
+from langgraph_statekit.cli.tiers import archive, deleted, replicate, restore, verify
 from langgraph_statekit.effects.rules import STATES
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.readable import printable
@@ -180,11 +180,22 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     for name, run, told in (
         ("archive", archive, "have the hot store drop threads that the cold one has; exits with 1 if one is in use"),
         ("restore", restore, "bring threads from the cold store to the hot one, which may be empty"),
-        ("verify", verify, "read all that the cold store has; exits with 1 if something cannot be read"),
+        ("verify", verify, "read all that the cold store and its replicas have; exits with 1 if something is wrong"),
     ):
         one = command(name, run, f"{told}; the URL has ?cold=URL in it")
         one.add_argument("threads", nargs="*", metavar="THREAD")
         one.add_argument("--all", action="store_true", help="all threads of the store")
+        if name == "restore":
+            told = "as it was at this time (2025-12-24T18:00+01:00; in UTC without offset), or at this checkpoint"
+            one.add_argument("--at", metavar="TIME|CHECKPOINT", help=f"make a copy of each thread {told}")
+            one.add_argument("--suffix", default="", metavar="TEXT", help="add this to the ids of copies")
+            one.add_argument(
+                "--to", metavar="URL", help="make copies in this store instead, which has a cold store too"
+            )
+            one.add_argument("--prefix", metavar="TEXT", help="with --all, only threads whose ids begin so")
+
+    told = "bring over what the replicas lack, object by object; the URL has ?cold=URL&replicas=URL,URL in it"
+    command("replicate", replicate, told)
 
     one = command("effects", effects, "list effects on the world outside, or tell what became of one nobody knows of")
     one.add_argument("action", choices=("ls", "resolve"), metavar="ls|resolve")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_statekit.checkpoint.cells import Cell, CellQuery, Cells
-from langgraph_statekit.checkpoint.records import from_text, to_text
+from langgraph_statekit.checkpoint.codec import config_of
+from langgraph_statekit.checkpoint.records import Row, from_text, to_text
 from langgraph_statekit.effects.attempts import Attempts, Side, Wish, place_of
 from langgraph_statekit.effects.rules import (
     COMPENSATED,
@@ -26,7 +27,7 @@ from langgraph_statekit.effects.rules import (
     SettledEffects,
     as_seen,
     decode,
-    is_after,
+    is_behind,
 )
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Fenced, Misuse, Unavailable
 
@@ -48,7 +49,8 @@ class EffectEngine(Attempts):
         before = None
         while (page := await cells.cells(CellQuery(kind=KIND, group=group, before=before, limit=_PAGE))).cells:
             for cell in page.cells:
-                yield cell, decode(cell), page.now_us
+                if cell.value:  # else it says only that its thread has some
+                    yield cell, decode(cell), page.now_us
             before = page.cells[-1].place
 
     async def listed(self, side: Side, thread: str | None, states: Collection[str]) -> list[Effect]:
@@ -96,13 +98,15 @@ class EffectEngine(Attempts):
         seqs = {row.ref.id: row.seq for row in rows}
         if checkpoint and checkpoint not in seqs:
             raise CheckpointMissing(f"thread {from_text(at.thread)!r} has no checkpoint {from_text(checkpoint)!r}")
+        found = [each async for each in self.stored(side.cells, f"thread {at.thread}")]
+        line = await self._line(side, {row.ref.id: row for row in rows}, checkpoint, found)
         kept: list[Effect] = []
         compensated: list[Effect] = []
         left: list[Effect] = []
-        async for cell, record, now_us in self.stored(side.cells, f"thread {at.thread}"):
+        for cell, record, now_us in sorted(found, key=lambda each: -each[1].claimed_us):
             effect = self.shown(cell, record, now_us)
             over = record.state == FAILED or record.outcome in (NOT_SENT, COMPENSATED)
-            if over or record.compensates or not is_after(record.checkpoint, checkpoint, seqs):
+            if over or record.compensates or not is_behind(record, checkpoint, line, seqs):
                 continue
             undo = compensations.get(record.compensation)
             if policy == "keep":
@@ -113,6 +117,26 @@ class EffectEngine(Attempts):
                 undone = await self._compensate(side, cell, record, effect, undo, config)
                 (compensated if undone else left).append(effect)
         return SettledEffects(kept, compensated, left)
+
+    async def _line(
+        self,
+        side: Side,
+        rows: Mapping[str, Row],
+        checkpoint: str,
+        effects: Sequence[tuple[Cell, Record, int]],
+    ) -> set[str]:
+        """Return the checkpoints from which steps led to another one, as far as effects name them."""
+        noted = {step for _, record, _ in effects for step in (record.checkpoint, *record.uses)}
+        line = set[str]()
+        row = rows.get(checkpoint)
+        while row is not None and (above := rows.get(row.parent or "")) is not None and above.seq < row.seq:
+            if above.ref.id in noted and row.packed_keys != above.packed_keys:  # else it is a fork of the one above
+                at = config_of(row.ref)
+                item = await self._saver.aget_tuple(at) if side.is_async else self._saver.get_tuple(at)
+                if item is None or item.metadata.get("source") != "update":
+                    line.add(above.ref.id)
+            row = above
+        return line
 
     async def _compensate(
         self,
@@ -132,8 +156,8 @@ class EffectEngine(Attempts):
         except Exception:
             _LOG.exception("effect %r could not be compensated", effect.key)
             return False
-        await self._change(side.cells, cell.ref, replace(record, state=RESOLVED, outcome=COMPENSATED), cell.rev)
-        return True
+        new = replace(record, state=RESOLVED, outcome=COMPENSATED)
+        return (await self._change(side.cells, cell.ref, new, cell.rev))[2]
 
     def shown(self, cell: Cell, record: Record, now_us: int) -> Effect:
         """Return an effect as people and compensations see it."""
@@ -154,12 +178,3 @@ class EffectEngine(Attempts):
             error=record.error,
             note=record.note,
         )
-
-    async def forget(self, cells: Cells, thread: str) -> None:
-        """Take the content of a deleted thread's effects away."""
-        while True:
-            page = await cells.cells(CellQuery(kind=KIND, group=f"thread {thread}", limit=_PAGE))
-            for cell in page.cells:
-                await self._change(cells, cell.ref, decode(cell).without_content(), cell.rev)
-            if not page.cells:
-                return

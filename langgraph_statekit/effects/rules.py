@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 from pydantic import BaseModel
 
-from langgraph_statekit.checkpoint.cells import Cell
+from langgraph_statekit.checkpoint.cells import EFFECT, Cell, effects_of
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
-KIND: Final = "effect"
+KIND: Final = EFFECT
 PENDING: Final = "pending"
 SENT: Final = "sent"
 FAILED: Final = "failed"
@@ -25,6 +25,8 @@ STATES: Final = (PENDING, SENT, FAILED, UNKNOWN, RESOLVED)
 NOT_SENT: Final = "not_sent"
 COMPENSATED: Final = "compensated"
 _FORMAT: Final = 1
+_MOST_USES: Final = 32
+FOR_EVER: Final = -1
 
 Dumps = Callable[[Any], tuple[str, bytes]]
 
@@ -47,6 +49,7 @@ class Record:
         thread: The thread that it was made for, as storage text.
         ns: Namespace of the node.
         checkpoint: The root's checkpoint that the step went on from.
+        uses: The same of the last other steps of the thread that got what it gave, oldest first.
         owner: Who made the last attempt.
         outcome: Of a resolved one: `sent`, `not_sent` or `compensated`.
         result: Type tag and bytes of what it gave; None: nothing is known.
@@ -54,6 +57,8 @@ class Record:
         note: What somebody who resolved it said.
         compensation: Name of the function that undoes it.
         compensates: Whether it undoes another one.
+        gone_us: How long it is kept once its thread was deleted; `FOR_EVER` for that.
+        forgotten: Whether that was done.
     """
 
     state: str
@@ -69,6 +74,7 @@ class Record:
     thread: str = ""
     ns: str = ""
     checkpoint: str = ""
+    uses: tuple[str, ...] = ()
     owner: str = ""
     outcome: str = ""
     result: tuple[str, bytes] | None = None
@@ -76,6 +82,7 @@ class Record:
     note: str = ""
     compensation: str = ""
     compensates: bool = False
+    gone_us: int = 30 * 86_400_000_000
     forgotten: bool = False
 
     @property
@@ -86,7 +93,18 @@ class Record:
     @property
     def groups(self) -> tuple[str, ...]:
         """Under which it is listed."""
-        return () if self.forgotten else (f"thread {self.thread}", f"state {self.state}")
+        return () if self.forgotten else (str(effects_of(self.thread).group), f"state {self.state}")
+
+    @property
+    def life_us(self) -> int | None:
+        """How long it is kept from the deletion of its thread on; None: for ever."""
+        return None if self.gone_us == FOR_EVER else self.gone_us
+
+    def used(self, thread: str, checkpoint: str) -> Record:
+        """Return it with a step that gets what it gave; itself if that is known, or of no matter to its thread."""
+        if thread != self.thread or checkpoint in ("", self.checkpoint, *self.uses):
+            return self
+        return replace(self, uses=(*self.uses, checkpoint)[-_MOST_USES:])
 
     def without_content(self) -> Record:
         """Return what stays of it when its thread is deleted: enough not to make it again."""
@@ -98,6 +116,7 @@ class Record:
             attempts=self.attempts,
             generation=self.generation,
             outcome=self.outcome,
+            gone_us=self.gone_us,
             forgotten=True,
         )
 
@@ -156,7 +175,7 @@ class SettledEffects(NamedTuple):
 
 def encode(record: Record) -> bytes:
     """Pack a record."""
-    plain = {name: value for name, value in asdict(record).items() if value not in ("", None, 0, False)}
+    plain = {name: value for name, value in asdict(record).items() if value not in ("", None, 0, False, ())}
     return ormsgpack.packb({"v": _FORMAT, **plain})
 
 
@@ -173,8 +192,8 @@ def decode(cell: Cell) -> Record:
         if version > _FORMAT:
             raise SchemaTooNew(f"an effect has format {version}, this release reads {_FORMAT}: upgrade it")
         result = plain.pop("result", None)
-        attempts = plain.pop("attempts", 0)
-        record = Record(**plain, attempts=attempts, result=None if result is None else (result[0], result[1]))
+        plain = {"attempts": 0, **plain, "uses": tuple(plain.get("uses", ()))}
+        record = Record(**plain, result=None if result is None else (result[0], result[1]))
     except (ormsgpack.MsgpackDecodeError, AttributeError, KeyError, TypeError, IndexError) as error:
         raise Corrupt(f"a stored effect of {len(cell.value)} bytes cannot be read: {error!r}") from error
     return replace(record, claimed_us=cell.at_us) if record.state == PENDING else record
@@ -269,6 +288,22 @@ def idempotency_key(secret: bytes, scope: str, key: str, generation: int) -> str
 
 def _hash(text: str, key: bytes) -> str:
     return blake2b(text.encode(errors="surrogatepass"), key=key, digest_size=16).hexdigest()
+
+
+def is_behind(record: Record, checkpoint: str, line: AbstractSet[str], seqs: Mapping[str, int]) -> bool:
+    """Say whether a thread that goes back to a checkpoint leaves an effect behind.
+
+    It does if a step that went on from there or from a later checkpoint made it or got what it gave, on whatever
+    branch; but not if a step on the way to the checkpoint did, since the state that the thread goes back to knows it.
+
+    Args:
+        record: The effect.
+        checkpoint: The checkpoint; empty: all effects are behind it.
+        line: Ids of the checkpoints from which steps led to it.
+        seqs: As in `is_after`.
+    """
+    steps = (record.checkpoint, *record.uses)
+    return line.isdisjoint(steps) and any(is_after(step, checkpoint, seqs) for step in steps)
 
 
 def is_after(recorded: str, checkpoint: str, seqs: Mapping[str, int]) -> bool:

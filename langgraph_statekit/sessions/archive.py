@@ -50,10 +50,11 @@ class Thread:
 
 @dataclass(slots=True)
 class Archive:
-    """All that a file holds: sessions, and what was remembered, as user id, text and source."""
+    """All that a file holds: sessions, what was remembered, as user id, text and source, and its own checksum."""
 
     threads: list[Thread] = field(default_factory=list)
     memories: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
+    checksum: str = ""
 
 
 class Writer:
@@ -133,6 +134,7 @@ def _take(found: Archive, told: Mapping[str, Any], data: bytes | None) -> bool:
     """Add what a line tells; True says that it was the last one."""
     kind = told["kind"]
     if kind == "end":
+        found.checksum = told["sha256"]
         return True
     if kind == "memory":
         found.memories.append((told["user_id"], told["text"], told["source"]))

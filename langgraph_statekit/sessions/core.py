@@ -102,9 +102,9 @@ class Core:
             raise Conflict("there is a session of this instance already: leave the instance out, or open that one")
         return made
 
-    async def add(self, session_id: str, record: Record) -> Session | None:
-        """Store a new record, and return its session; None if there is one."""
-        done = await self.cells.change_cell(self._cell_change(session_id, record, 0, None))
+    async def add(self, session_id: str, record: Record, expect: int = 0, token: int | None = None) -> Session | None:
+        """Store a record in place of that of this `rev`, and return its session; None if there is another."""
+        done = await self.cells.change_cell(self._cell_change(session_id, record, expect, token))
         if not done.made or done.cell is None:
             return None
         await self.changed(session_id)
@@ -136,7 +136,7 @@ class Core:
 
     def require(self, record: Record, user_id: str | None) -> None:
         """Refuse the session of another user, and of another agent or version line than the manager's."""
-        if record.state == DELETING or user_id not in (None, record.user):
+        if record.hidden or user_id not in (None, record.user):
             raise missing()
         self._require_line(record, self.settings.agent, self.settings.version)
 
@@ -160,13 +160,20 @@ class Core:
         plan: Callable[[Record, int], Record | None],
         token: int | None = None,
     ) -> Session:
-        """Change a record as planned, as often as it takes; a plan that returns None changes nothing."""
+        """Change a record as planned, as often as it takes; a plan that returns None changes nothing.
+
+        What is planned for a session that lives is done only while it does: the store refuses it once it has expired.
+        """
         cell, now_us = await self.read(session_id)
         for attempt in range(_ATTEMPTS):
-            record = plan(unpack(cell), now_us)
+            before = unpack(cell)
+            record = plan(before, now_us)
             if record is None:
                 return session_of(session_id, cell, now_us)
-            done = await self.cells.change_cell(self._cell_change(session_id, record, cell.rev, token))
+            change = self._cell_change(session_id, record, cell.rev, token)
+            if before.dead_us is not None and before.dead_us > now_us:
+                change = replace(change, deadline_us=before.dead_us)
+            done = await self.cells.change_cell(change)
             if done.cell is None:
                 raise missing()
             if done.made:
@@ -236,8 +243,10 @@ class Core:
             cell, _ = await self.read(session_id)
         except SessionMissing:
             return
-        if (record := unpack(cell)).state != DELETING:
+        if not (record := unpack(cell)).hidden:
             self.require(record, user_id)
+        elif user_id not in (None, record.user):
+            raise missing()
         await self.remove(session_id)
 
     async def remove(self, session_id: str) -> None:
@@ -372,7 +381,7 @@ def require_going(session: Session) -> Session:
 
 def require_open(record: Record, now_us: int) -> None:
     """Raise for a record that nobody can go on with."""
-    if record.state == DELETING:
+    if record.hidden:
         raise missing()
     if (status := record.status(now_us)) in (CLOSED, EXPIRED):
         raise ended(status)

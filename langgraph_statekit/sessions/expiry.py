@@ -23,6 +23,7 @@ from langgraph_statekit.sessions.records import (
     DELETING,
     EXPIRED,
     IDLE,
+    IMPORTING,
     KIND,
     WAITING,
     Record,
@@ -34,6 +35,7 @@ from langgraph_statekit.sessions.records import (
 
 _LOG: Final = logging.getLogger(__name__)
 _BATCH: Final = 100
+_IMPORT_US: Final = 24 * 3600 * 1_000_000
 
 
 class Cleaned(NamedTuple):
@@ -88,9 +90,10 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
                 soon.clear()
     await _warn(core, soon, tell, count)
     async with aclosing(core.merged(_listings(core, None, DELETING))) as listed:
-        async for cell, _ in listed:  # somebody died over it
-            await core.remove(from_text(cell.ref.thread))
-            count.deleted += 1
+        async for cell, now_us in listed:  # somebody died over it
+            if not _is_coming(cell, now_us):
+                await core.remove(from_text(cell.ref.thread))
+                count.deleted += 1
     if settings.delete_after_us is not None:
         old = (now_us - settings.delete_after_us, "", "")
         async with aclosing(core.merged(_listings(core, old, CLOSED, EXPIRED))) as listed:
@@ -98,6 +101,14 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
                 await core.remove(from_text(cell.ref.thread))
                 count.deleted += 1
     return Cleaned(count.warned, count.expired, count.deleted, count.left)
+
+
+def _is_coming(cell: Cell, now_us: int) -> bool:
+    """Say whether this is a session whose import may go on, or be repeated."""
+    try:
+        return unpack(cell).state == IMPORTING and now_us - cell.at_us < _IMPORT_US
+    except DataError:
+        return False
 
 
 def _listings(core: Core, before: Place | None, *states: str) -> list[tuple[str | None, Place | None]]:

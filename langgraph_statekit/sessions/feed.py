@@ -24,6 +24,7 @@ _LOG: Final = logging.getLogger(__name__)
 _MOST_REFS: Final = 500
 _LEAST_PAUSE_S: Final = 0.05
 _END_S: Final = 2.0
+_AGAIN_S: Final = 1.0
 
 
 class Store(Protocol):
@@ -136,7 +137,7 @@ class Feed:
             except Exception as error:
                 _LOG.info("changes of sessions are seen only every %g s: %s", self._poll_s, error)
             with self._changed:
-                self._changed.wait_for(lambda: self._thread is not polling, self._poll_s)
+                self._changed.wait_for(lambda: self._thread is not polling, min(self._poll_s, _AGAIN_S))
 
     def _poll(self) -> None:
         me = threading.current_thread()

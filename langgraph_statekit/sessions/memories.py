@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,7 @@ from langgraph.store.base import BaseStore, Item, SearchItem
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
-from langgraph_statekit.sessions.records import checked_metadata, required_user
+from langgraph_statekit.sessions.records import checked_metadata, required_user, storable
 from langgraph_statekit.sessions.requests import matching, normal
 
 _PAGE: Final = 100
@@ -109,7 +110,7 @@ class Memories:
         """See `remember`."""
         value = checked_memory(text, source)
         place = self._place(required_user(user_id))
-        key = blake2b(normal(text).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        key = blake2b(normal(value["text"]).encode(), digest_size=16).hexdigest()
         there = await self._call(is_async, "get", place, key)
         if there is None:
             # Not to be embedded: nobody asked for that.
@@ -154,7 +155,7 @@ class Memories:
 
     def _place(self, user_id: str) -> tuple[str, ...]:
         # Of one length and without a sign that a store could take for a pattern.
-        return *self._namespace, blake2b(user_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return *self._namespace, blake2b(user_id.encode(), digest_size=16).hexdigest()
 
 
 def checked_memory(text: object, source: object = None) -> dict[str, Any]:
@@ -165,16 +166,14 @@ def checked_memory(text: object, source: object = None) -> dict[str, Any]:
     """
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_TEXT:
         raise Misuse(f"a memory must be a text of 1 to {MOST_TEXT:,} characters that is not blank")
-    return {
-        "text": text.strip(),
-        "source": checked_metadata({} if source is None else source, "the source of a memory"),
-    }
+    about = checked_metadata({} if source is None else source, "the source of a memory")
+    return {"text": storable(text.strip()), "source": json.dumps(about)}
 
 
 def _memory(item: Item | SearchItem) -> Memory:
     return Memory(
         memory_id=item.key,
         text=str(item.value.get("text", "")),
-        source=item.value.get("source") or {},
+        source=json.loads(item.value.get("source") or "{}"),
         created_at=item.created_at,
     )

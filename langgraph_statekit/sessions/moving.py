@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
-from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
-from langgraph_statekit.checkpoint.cells import CellQuery
-from langgraph_statekit.checkpoint.copying import acopy_threads, copy_threads
-from langgraph_statekit.checkpoint.labels import labels_of
-from langgraph_statekit.checkpoint.records import Query, Row, SaveRow, SaveWrites, from_text, to_text
-from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.effects.ledger import EffectLedger
-from langgraph_statekit.effects.rules import KIND as EFFECT
-from langgraph_statekit.errors import Conflict, Corrupt, Misuse, SessionMissing
-from langgraph_statekit.sessions.archive import Archive, Thread, Writer, read_archive
+from langgraph_statekit.checkpoint.cells import effects_of
+from langgraph_statekit.checkpoint.labels import label_query, labels_of
+from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
+from langgraph_statekit.errors import SessionMissing
+from langgraph_statekit.sessions.archive import Thread, Writer
 from langgraph_statekit.sessions.core import Core, missing
-from langgraph_statekit.sessions.facts import thread_config
-from langgraph_statekit.sessions.memories import Memories, checked_memory
+from langgraph_statekit.sessions.desks import bare, copied, desk_of, put_away
+from langgraph_statekit.sessions.memories import Memories
 from langgraph_statekit.sessions.records import (
-    ACTIVE,
-    CLOSED,
-    DELETING,
-    EXPIRED,
-    IDLE,
-    KIND,
-    Record,
-    Session,
     fields_of,
     group,
-    imported,
-    new_session_id,
-    ref_of,
     required_user,
     unpack,
 )
@@ -138,43 +122,18 @@ async def _export(
     return Exported(tuple(written), checkpoints, kept, writer.size_bytes)
 
 
-def _desk(saver: StatekitSaver) -> StatekitSaver:
-    """Return a saver in memory on which threads are laid out between a store and a file, in plain."""
-    return StatekitSaver(MemoryBackend(), serde=saver.serde, secret_keys=saver._secret_keys)
-
-
-def _bare(saver: StatekitSaver) -> StatekitSaver:
-    """Return a saver over the same store, without what would stand in the way of a copy."""
-    return StatekitSaver(saver.backend, serde=saver.serde, secret_keys=saver._secret_keys)
-
-
-def _put_away(saver: StatekitSaver) -> None:
-    """Give back what a saver opened beside its store, which is another one's."""
-    if saver._lines is not None:
-        saver._lines.close()
-    saver._threads.close()
-
-
-async def _copy(source: StatekitSaver, target: StatekitSaver, thread_id: str, is_async: bool) -> None:
-    if is_async:
-        await acopy_threads(source, target, [thread_id])
-    else:
-        copy_threads(source, target, [thread_id])
-
-
 async def _thread(core: Core, session_id: str) -> Thread:
     """Return all there is of a session; its thread was compared after it was read."""
     cell, _ = await core.read(session_id)
     record = unpack(cell)
-    if record.state == DELETING:
+    if record.hidden:
         raise missing()
-    desk, name, bare = _desk(core.saver), to_text(session_id), _bare(core.saver)
+    desk, name, source = desk_of(core.saver), to_text(session_id), bare(core.saver)
     try:
-        await _copy(bare, desk, session_id, core.is_async)
-        labels = labels_of((await core.io(core.saver.backend.outline, name)).rows)
+        await copied(source, desk, session_id, core.is_async)
     finally:
-        await core.io(_put_away, bare)
-        await core.io(_put_away, desk)
+        await core.io(put_away, source)
+        await core.io(put_away, desk)
     found: list[Row] = []
     below: int | None = None
     while rows := desk.backend.rows(Query(name, below_seq=below, limit=_PAGE)):
@@ -187,105 +146,8 @@ async def _thread(core: Core, session_id: str) -> Thread:
         rows=[row._replace(ref=row.ref._replace(thread="")) for row in reversed(found)],
         frames=frames,
         writes={ref._replace(thread=""): own for ref, own in writes.items()},
-        labels={label: (ref.ns, ref.id) for label, ref in labels.items() if ref in writes},
+        labels={label: (ref.ns, ref.id) for label, ref in labels_of(desk.backend.rows(label_query(name))).items()},
     )
-
-
-async def load(core: Core, memories: Memories | None, source: Target, as_new: bool) -> Sequence[Session]:
-    """Store all sessions of a file, and its memories; nothing, if one is there already or cannot be read."""
-    archive = await core.io(_read, source)
-    found = [await core.io(_found, core.saver, thread, as_new) for thread in archive.threads]
-    try:
-        for user, text, said in archive.memories:
-            required_user(user)
-            checked_memory(text, said)
-    except Misuse as error:
-        raise Corrupt(f"a memory in the file cannot be one: {error}") from error
-    ids = [each.session_id for each in found]
-    if len(ids) != len(set(ids)):
-        raise Corrupt("the file has a session twice")
-    there = (await core.cells.cells(CellQuery(kind=KIND, refs=[ref_of(id) for id in ids]))).cells
-    if there:
-        raise Conflict(
-            f"session {from_text(there[0].ref.thread)!r} is there already, and nothing was changed: delete it"
-            " first, or pass as_new=True to make another one of it"
-        )
-    for each in found:
-        await _store(core, each)
-    # After all threads, so that who imports again after a crash finds none of the sessions.
-    made = [await core.add(each.session_id, each.record) for each in found]
-    if memories is not None:
-        for user, text, said in archive.memories:
-            await memories.kept(user, text, said, core.is_async)
-    if None in made:
-        raise Conflict(f"session {ids[made.index(None)]!r} was made meanwhile")
-    return [session for session in made if session is not None]
-
-
-def _read(source: Target) -> Archive:
-    if not isinstance(source, str | os.PathLike):
-        return read_archive(source)
-    with Path(source).open("rb") as file:
-        return read_archive(file)
-
-
-class _Found(NamedTuple):
-    """A session of a file as it is to be stored, its thread laid out."""
-
-    session_id: str
-    record: Record
-    labels: Mapping[str, tuple[str, str]]
-    desk: StatekitSaver
-
-
-def _found(saver: StatekitSaver, thread: Thread, as_new: bool) -> _Found:
-    """Return a session of a file, all of which was read once."""
-    record = imported(thread.record, thread.session_id)
-    session_id = new_session_id(record.agent, record.version, None) if as_new else thread.session_id
-    desk = _desk(saver)
-    try:
-        _lay_out(desk, thread, to_text(session_id))
-        for _ in desk.list({"configurable": {"thread_id": session_id}}):
-            pass
-    except Misuse as error:
-        raise Corrupt(f"the thread of session {thread.session_id!r} in the file cannot be read: {error}") from error
-    finally:
-        _put_away(desk)
-    if not set(thread.labels.values()) <= {(row.ref.ns, row.ref.id) for row in thread.rows}:
-        raise Corrupt(f"a label of session {thread.session_id!r} in the file names a checkpoint that it does not have")
-    if record.state not in (CLOSED, EXPIRED):
-        record = replace(record, state=IDLE if record.state == ACTIVE else record.state, active_us=0, device="")
-    return _Found(session_id, record, thread.labels, desk)
-
-
-async def _store(core: Core, found: _Found) -> None:
-    """Store a thread and its labels."""
-    bare = _bare(core.saver)
-    try:
-        await _copy(found.desk, bare, found.session_id, core.is_async)
-    finally:
-        await core.io(_put_away, bare)
-        await core.io(_put_away, found.desk)
-    for label, (ns, id) in found.labels.items():
-        at = {**thread_config(found.session_id)["configurable"], "checkpoint_ns": from_text(ns)}
-        at["checkpoint_id"] = from_text(id)
-        await core.side.call("label", {"configurable": at}, from_text(label))
-
-
-def _lay_out(desk: StatekitSaver, thread: Thread, name: str) -> None:
-    """Store a thread of a file on a desk under a name."""
-    left, stored = list(thread.frames.values()), set[tuple[bytes, bytes]]()
-    for number, row in enumerate(thread.rows):
-        own = row._replace(ref=row.ref._replace(thread=name))
-        while number == 0 and left:  # values first, each after the one that it builds on
-            ready = [frame for frame in left if frame.base is None or frame.base in stored]
-            if not ready or not all(desk.backend.save([SaveRow(own, ready, whole=True)])):
-                raise Corrupt("a value in the file builds on one that it does not have")
-            stored.update((frame.key[:16], frame.check) for frame in ready)
-            left = [frame for frame in left if frame not in ready]
-        desk.backend.save([SaveRow(own, (), whole=True)])
-        if writes := thread.writes.get(row.ref):
-            desk.backend.save([SaveWrites(own.ref, writes)])
 
 
 async def sessions_of(core: Core, user_id: str) -> list[str]:
@@ -309,10 +171,7 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     effects = 0
     while found := await sessions_of(core, user_id):
         for session_id in found:
-            count = await _effects(core, session_id)
-            if count and EFFECT not in core.saver._sync.forgetting:
-                EffectLedger(core.saver)  # it then forgets those of deleted threads
-            effects += count
+            effects += await _effects(core, session_id)
             await core.remove(session_id)
             gone[session_id] = None
     forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))
@@ -343,7 +202,9 @@ async def _scrubbed(core: Core) -> bool:
 
 async def _effects(core: Core, session_id: str) -> int:
     """Return how many effects the ledger has of a session's thread."""
-    name, count, before = f"thread {to_text(session_id)}", 0, None
-    while cells := (await core.cells.cells(CellQuery(kind=EFFECT, group=name, before=before, limit=_PAGE))).cells:
-        count, before = count + len(cells), cells[-1].place
+    asked = replace(effects_of(to_text(session_id)), limit=_PAGE)
+    count = 0
+    while cells := (await core.cells.cells(asked)).cells:
+        count += sum(bool(cell.value) for cell in cells)
+        asked = replace(asked, before=cells[-1].place)
     return count

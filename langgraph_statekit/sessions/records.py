@@ -7,6 +7,7 @@ A session is one cell of its thread. Its times are the store's: in what is writt
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 import uuid
 from collections.abc import Mapping
@@ -26,11 +27,14 @@ WAITING: Final = "waiting"
 CLOSED: Final = "closed"
 EXPIRED: Final = "expired"
 DELETING: Final = "deleting"
+IMPORTING: Final = "importing"
 STATUSES: Final = (ACTIVE, IDLE, WAITING, CLOSED, EXPIRED)
 POLICIES: Final = ("keep", "delete", "summary")
 KIND: Final = "session"
 _FORMAT: Final = 1
 _KEY: Final = "record"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _MOST_ID: Final = 1024
 _MOST_METADATA_BYTES: Final = 64 << 10
 _MOST_LEVELS: Final = 100
@@ -89,7 +93,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is stored of a session; `state` is a status, or `deleting`."""
+    """What is stored of a session; `state` is a status, or `deleting` or `importing`, whose session nobody sees."""
 
     user: str
     agent: str
@@ -121,7 +125,12 @@ class Record:
         """Return what it is now."""
         if self.ends_us is not None and self.ends_us <= now_us:
             return "expired"
-        return "closed" if self.state == DELETING else self.state  # type: ignore[return-value]
+        return "closed" if self.hidden else self.state  # type: ignore[return-value]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there is no session yet, or none any more, for anybody."""
+        return self.state in (DELETING, IMPORTING)
 
     def used(self, **fields: Any) -> Record:
         """Return the record as used now."""
@@ -198,11 +207,12 @@ def group(**by: str) -> str:
 
 def groups_of(record: Record) -> tuple[str, ...]:
     """Return the groups in which a session is listed."""
+    state = DELETING if record.hidden else record.state
     return (
         group(user=record.user),
         group(agent=record.agent),
-        group(state=record.state),
-        group(agent=record.agent, state=record.state),
+        group(state=state),
+        group(agent=record.agent, state=state),
     )
 
 
@@ -218,10 +228,15 @@ def sources(user_id: str | None, agent: str | None, status: str | None) -> list[
 
 def required_user(user_id: object) -> str:
     """Return a user id; raise `Misuse` for what is none."""
-    # JSON makes one character of two surrogates, and one user of two.
-    if not isinstance(user_id, str) or not user_id or json.loads(json.dumps(user_id)) != user_id:
-        raise Misuse(f"user_id must be a text that is not empty and that JSON keeps as it is, not {user_id!r}")
+    # Surrogates go into no checkpoint, and JSON makes one character of two of them, and so one user of two.
+    if not isinstance(user_id, str) or not user_id or _SURROGATE.search(user_id):
+        raise Misuse(f"user_id must be a text that is not empty and has no surrogates, not {user_id!r}")
     return user_id
+
+
+def storable(text: str) -> str:
+    """Return a text with U+FFFD for NUL and lone surrogates, which not every `BaseStore` takes."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def new_session_id(agent: str, version: int | str, instance: str | None) -> str:

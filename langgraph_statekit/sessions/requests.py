@@ -38,28 +38,48 @@ _QUOTE: Final = (
 _SENTENCE: Final = re.compile(
     rf"(?:{_QUOTE}|[^.!?;\n。！？；])(?:{_QUOTE}|[^.!?;\n。！？；]|[.](?=\S))*+[.!?;。！？；]*"
 )
+_WORK: Final = "translate|summari[sz]e|rewrite|rephrase|proofread|correct|edit|explain|analy[sz]e|review"
+_WORK_ZH: Final = "翻译|总结|概括|改写|润色|校对|解释|分析"
 _MATERIAL: Final = re.compile(  # what follows is somebody else's text
-    r"[:：]\Z|(?:\b(?:translate|summari[sz]e|rewrite|rephrase|proofread|correct|edit|explain|analy[sz]e|review|reply to"
-    r"|said|says|wrote|writes|reads)\b|翻译|总结|概括|改写|润色|校对|解释|分析|回复|说|写)[^:：]{0,200}[:：]",
+    rf"[:：]\Z|(?:\b(?:{_WORK}|reply to|said|says|wrote|writes|reads|returned|outputs?|results?|response|article"
+    rf"|e-?mail|letter|website|page|document|transcript|lyrics)\b|{_WORK_ZH}|回复|说|写|返回|输出|邮件|文章|网页|歌词)[^:：]{{0,200}}[:：]"
+    rf"|\A(?:please |can you |could you )?(?:{_WORK})(?: (?:this|it|the following|below|(?:in)?to \w+))*+\W*\Z"
+    rf"|\A(?:请|你|帮|我|一下|把)*+(?:{_WORK_ZH})(?:一下|以下|下面|这|段|句|话|封|内容|成\w{{1,4}})*+\W*\Z"
+    r"|\A\W*(?:subject|from|to|cc|sent|date|主题|发件人|收件人|日期)\s*[:：]"
+    r"|\b(?:forwarded|original) message\b|转发|原始邮件",
     re.IGNORECASE,
+)
+# Whose words they were is told behind them.
+_SAID: Final = re.compile(
+    r"[,，]\s*(?:(?:s?he|they|it|(?:my|our|his|her|the|a|an) \w+|[A-Z]\w+) (?:said|says|told|wrote|writes|whispered"
+    r"|asked|replied|added|answered|shouted)\b.{0,40}|(?:他|她|他们|老师|妈妈|爸爸|老板|同事|朋友)(?:说|写|讲)(?:道|过|的)?)\W*\Z",
+    re.DOTALL,
 )
 _ASKS: Final = (
     r"(?:(?:can|could|would|will) you|i(?:'d| would) like you to|i(?: want| need) you to|you (?:should|must|can))"
 )
 _POLITE: Final = (
-    r"(?:(?:please|kindly|hey|hi|hello|ok|okay|so|also|and|but|now|then|just|oh|well|thanks|thank you|btw|by the way"
-    rf"|from now on|for (?:the future|next time|later|future reference)|one more thing|{_ASKS})[\s,:]+)*+"
+    r"(?:(?:please|pls|plz|kindly|hey|hi|hello|ok|okay|so|also|and|but|now|then|just|always|oh|well|thanks|thank you"
+    r"|btw|by the way|(?:make|be) sure (?:to|that you|you)|from now on|one more thing"
+    rf"|for (?:the future|next time|later|future reference)|{_ASKS})[\s,:]+)*+"
 )
 _MEMORY: Final = r"(?:your |the )?(?:long[- ]term )?memory"
 _ABOUT: Final = r"(?:this|the following)(?: fact| about me)?"
+_THAT_ONE: Final = (
+    r"(?:time|times|day|days|night|moment|year|summer|scene|movie|film|song|show|episode|book|game|place|party|trip|guy|girl"
+    r"|man|woman|person|thing|one|story|poem|quote)"
+)
+# `Remember the milk` names something; what is to be remembered says something.
+_SAYS: Final = r"(?:\b(?:is|are|was|were|has|have|had|can|does|do|will|should|must|always|never)\b|'s\b|[:=\d])"
 _REMEMBER: Final = (
-    r"remember(?! (?:me|us|it|that|this)\W*$)(?:\s*[:,]\s*|\s+that[\s,:]+"
+    r"(?:remember|memori[sz]e)(?! (?:me|us|it|that|this)\W*$)(?!\W+remember\b)"
+    rf"(?:\s*[:,]\s*|\s+that(?! {_THAT_ONE}\b)[\s,:]+"
     rf"|\s+{_ABOUT}\s*[:,]\s*|\s+to (?=always|never)"
     r"|\s+(?!(?:to|when|how|what|who|where|why|which|whether|if|the (?:time|day|days|one)|last|this|that|back|correctly"
-    r"|right|anything|me|us|it)\b))"
+    rf"|right|anything|me|us|it|remember)\b)(?!(?:the|an?)\b(?!.*{_SAYS})))"
 )
 _NOTE: Final = (
-    r"(?:(?:do not|don'?t|never) forget(?:\s+that\s+|\s*[:,]\s*|\s+(?=i\b|i'm\b|my\b|we\b|our\b))"
+    r"(?:(?:do not|don'?t(?: you)?|never) forget(?:\s+that\s+|\s*[:,]\s*|\s+(?=i\b|i'm\b|my\b|we\b|our\b))"
     r"|(?:make|take) a note(?:\s+that\s+|\s+of\s+|\s*[:,]\s*)"
     rf"|(?:save|store|keep|add|commit) (?:this |it )?(?:to|in) {_MEMORY}(?:\s+that\s+|\s*[:,]\s*)"
     rf"|(?:save|store|keep|add|put) (?!this\b|it\b)(?P<saved>.+?) (?:to|in|into) {_MEMORY}\W*$"
@@ -77,7 +97,9 @@ _EVERYTHING: Final = re.compile(
     re.IGNORECASE,
 )
 _NOT_FORGOTTEN: Final = re.compile(
-    r"(?:it|this|that|him|her|them|to\b.*|the rest|i asked|i said anything)", re.IGNORECASE
+    r"(?:(?:it|this|that|him|her|them|the rest)(?:\W.*)?|to\b.*|i asked|i said anything|passwords?\b.*"
+    r"|.*\bfor (?:now|a (?:moment|second|minute))\b.*)",
+    re.IGNORECASE | re.DOTALL,
 )
 _LIST: Final = re.compile(
     rf"{_POLITE}(?:what (?:do|can) you remember(?: about me)?|what (?:have|did) you remember(?:ed)?(?: about me)?"
@@ -90,10 +112,10 @@ _EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("remember", re.compile(_POLITE + _NOTE + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
     ("forget", re.compile(_POLITE + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
 ]
-_QUESTION_EN: Final = re.compile(rf"{_POLITE}remember\s+that\b", re.IGNORECASE)
+_QUESTION_EN: Final = re.compile(rf"(?P<polite>{_POLITE})remember\s+that\b", re.IGNORECASE)
 
 _POLITE_ZH: Final = (
-    r"(?:请你?|麻烦你?|拜托你?|劳驾|帮我|帮忙|替我|给我|你(?:要|得|必须|一定要|可以|能不能|能|可不可以)?|能不能|可不可以"
+    r"(?:请你?|麻烦你?|拜托你?|劳驾|(?:希望|想让)你?|帮我|帮忙|替我|给我|你(?:要|得|必须|一定要|可以|能不能|能|可不可以)?|能不能|可不可以"
     r"|可以|能|要|一定要?|务必|以后|从现在起|今后|对了|另外|还有|顺便|好的?|那么?|嗯|永远|千万|也|再|都"
     r"|我(?:想|要|希望)(?:让)?你|[，,：:\s])*+"
 )
@@ -104,7 +126,7 @@ _REMEMBER_ZH: Final = (
     r"|(?:别|不要|勿|不能|不可以)(?:忘记?了?|忘掉)(?=\s*[，,：:]|我|本人|咱))"
 )
 _FORGET_ZH: Final = (
-    r"(?:(?:忘记|忘掉|忘了|不要再?记住?|别再?记住?|不用再?记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
+    r"(?:(?:忘记|忘掉|忘了|不要再?记住?|别再?记住?|不用再记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
     r"|(?:删除|删掉|清除|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
     r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:忘掉|忘记|忘了)(?:吧)?$)"
 )
@@ -120,6 +142,13 @@ _ZH: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("remember", re.compile(_POLITE_ZH + _REMEMBER_ZH + r"(?P<text>.*)", re.DOTALL)),
     ("forget", re.compile(_POLITE_ZH + _FORGET_ZH + r"(?P<text>.*)", re.DOTALL)),
 ]
+_ASKED_ZH: Final = re.compile("怎么|怎样|如何|为什么|在哪|哪里|哪儿|多少|几个|是什么|有什么")
+_NOT_FORGOTTEN_ZH: Final = re.compile("(?:我的)?(?:密码|口令)")
+_SIMPLE: Final = str.maketrans(
+    "記請別對刪關於說寫譯總結潤麻煩幫給從還後遠務嗎們這沒個東內訊顯訴憶講問過麼讓釋復幾裡郵網頁詞題發輸",
+    "记请别对删关于说写译总结润麻烦帮给从还后远务吗们这没个东内讯显诉忆讲问过么让释复几里邮网页词题发输",
+)
+"""Traditional characters of the patterns: what is returned keeps its own."""
 _CHINESE: Final = re.compile(r"[\u3400-\u9fff]")
 _REST: Final = re.compile(
     rf"{_POLITE}remember\s+{_ABOUT}\s*:"
@@ -141,13 +170,15 @@ def find_requests(text: str) -> list[MemoryRequest]:
     while at < len(sentences):
         sentence = sentences[at][0].strip()
         at += 1
-        if _REST.match(sentence):  # all that follows is meant
+        if _REST.match(sentence.translate(_SIMPLE)):  # all that follows is meant
             sentence, at = text[sentences[at - 1].start() :].strip(), len(sentences)
-        elif _BARE.fullmatch(sentence) and at < len(sentences):  # what it is about comes on the next line
+        elif _BARE.fullmatch(sentence.translate(_SIMPLE)) and at < len(
+            sentences
+        ):  # what it is about comes on the next line
             sentence += sentences[at][0]
             at += 1
         request = _request(sentence)
-        if request is None and _MATERIAL.search(sentence):
+        if request is None and _MATERIAL.search(sentence.translate(_SIMPLE)):
             break
         if request is not None and request not in found:
             found.append(request)
@@ -156,14 +187,18 @@ def find_requests(text: str) -> list[MemoryRequest]:
 
 def _request(sentence: str) -> MemoryRequest | None:
     chinese = bool(_CHINESE.search(sentence))
-    if (_LIST_ZH if chinese else _LIST).fullmatch(sentence):
+    if _SAID.search(sentence):
+        return None
+    if (_LIST_ZH if chinese else _LIST).fullmatch(sentence.translate(_SIMPLE)):
         return MemoryRequest("list", "", chinese)
     return (_chinese(sentence) if chinese else None) or _english(sentence, chinese)
 
 
 def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
-    if sentence.rstrip().endswith("?") and not _QUESTION_EN.match(sentence):
-        return None
+    if sentence.rstrip().endswith("?"):
+        asked = _QUESTION_EN.match(sentence)
+        if asked is None or not re.search(_ASKS, asked["polite"], re.IGNORECASE):
+            return None
     for action, pattern in _EN:
         match = pattern.fullmatch(sentence)
         if match is None:
@@ -181,20 +216,25 @@ def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
 
 
 def _chinese(sentence: str) -> MemoryRequest | None:
-    body = sentence.strip(_ENDS)
-    asks = sentence.rstrip().endswith(("?", "？")) or body.endswith(("吗", "没有"))
+    written = sentence.strip(_ENDS)
+    body = written.translate(_SIMPLE)
+    asks = sentence.translate(_SIMPLE).rstrip().endswith(("?", "？")) or body.endswith(("吗", "没有"))
     polite = re.match(_POLITE_ZH, body)
-    if asks and not (polite and re.search("[能可]", polite[0])):
+    if (asks and not (polite and re.search("[能可]", polite[0]))) or _ASKED_ZH.search(body):
         return None
     for action, pattern in _ZH:
         match = pattern.fullmatch(body)
         if match is None:
             continue
-        groups = match.groupdict()
-        about = (groups.get("cleared") or groups.get("moved") or groups["text"]).strip(_ENDS)
+        group = next(
+            name for name in ("cleared", "moved", "text") if name in match.groupdict() and match[name] is not None
+        )
+        about = written[slice(*match.span(group))].strip(_ENDS)
         about = re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了)$", "", about)
-        if action == "forget" and _EVERYTHING_ZH.fullmatch(about):
+        if action == "forget" and _EVERYTHING_ZH.fullmatch(about.translate(_SIMPLE)):
             return MemoryRequest("forget", "", True)
+        if action == "forget" and _NOT_FORGOTTEN_ZH.fullmatch(about):
+            return None
         return MemoryRequest(action, about, True) if about else None
     return None
 

@@ -8,9 +8,11 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore, GetOp, PutOp
+from langgraph.store.base import BaseStore, GetOp, PutOp, SearchItem
 
+from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.sessions.records import storable
 
 _PAGE: Final = 100
 
@@ -60,10 +62,11 @@ class MessageSearch:
         place = self._place(user, session_id)
         wanted = {
             _hash(f"{message.id or number}\0{message.text}"): {
-                "session_id": session_id,
-                "user_id": user,
+                "session_id": to_text(session_id),
+                "user_id": to_text(user),
                 "role": message.type,
-                "text": message.text,
+                "text": storable(message.text),
+                "exact": to_text(message.text),
             }
             for number, message in enumerate(messages)
             if isinstance(message, BaseMessage) and message.text.strip()
@@ -80,16 +83,17 @@ class MessageSearch:
     async def find(self, query: str, user: str | None, limit: int, is_async: bool) -> Sequence[FoundMessage]:
         """Return the messages that are nearest to a text."""
         place = self._place(user)
-        search = self._store.asearch(place, query=query, limit=limit) if is_async else None
-        found = await search if search is not None else self._store.search(place, query=query, limit=limit)
-        return [FoundMessage(**item.value, score=item.score) for item in found]
+        asked: Any = {"query": storable(query), "limit": limit}
+        found = await self._store.asearch(place, **asked) if is_async else self._store.search(place, **asked)
+        return [_found(item) for item in found]
 
     async def drop(self, user: str, session_id: str, is_async: bool) -> None:
         """Remove all that is indexed of a session."""
         place = self._place(user, session_id)
         while True:
-            search = self._store.asearch(place, limit=_PAGE) if is_async else None
-            found = await search if search is not None else self._store.search(place, limit=_PAGE)
+            found = (
+                await self._store.asearch(place, limit=_PAGE) if is_async else self._store.search(place, limit=_PAGE)
+            )
             if not found:
                 return
             await self._batch([PutOp(place, item.key, None) for item in found], is_async)
@@ -102,6 +106,12 @@ class MessageSearch:
     def _place(self, user: str | None, session_id: str | None = None) -> tuple[str, ...]:
         # Of one length and without a sign that a store could take for a pattern.
         return *self._namespace, *(_hash(part) for part in (user, session_id) if part is not None)
+
+
+def _found(item: SearchItem) -> FoundMessage:
+    value = item.value
+    session_id, user, text = (from_text(value[name]) for name in ("session_id", "user_id", "exact"))
+    return FoundMessage(session_id=session_id, user_id=user, role=value["role"], text=text, score=item.score)
 
 
 def _hash(text: str) -> str:

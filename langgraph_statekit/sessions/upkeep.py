@@ -16,8 +16,9 @@ from langgraph_statekit.sessions.core import Core
 from langgraph_statekit.sessions.expiry import Cleaned, Cleaner, clean
 from langgraph_statekit.sessions.facts import thread_config
 from langgraph_statekit.sessions.feed import Feed, bell_of, changes
+from langgraph_statekit.sessions.importing import load
 from langgraph_statekit.sessions.memories import Memories
-from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export_one, export_user, load
+from langgraph_statekit.sessions.moving import Erased, Exported, Target, erase, export_one, export_user
 from langgraph_statekit.sessions.records import Session, session_of, version_of
 from langgraph_statekit.sessions.search import FoundMessage, MessageSearch
 from langgraph_statekit.sessions.settings import Leave, Settings
@@ -182,8 +183,8 @@ class Upkeep:
     def import_sessions(self, source: Target, *, as_new: bool = False) -> Sequence[Session]:
         """Store the sessions and memories of a file, and return the sessions; import counts as use.
 
-        Each thread is compared with the file before its session can be opened. After a crash or `Unavailable` import
-        again. The whole file is in memory meanwhile.
+        Each thread is compared with the file before any of its sessions can be opened. After a crash or `Unavailable`
+        import again; until then `erase_user` finds what is there already. The whole file is in memory meanwhile.
 
         Args:
             source: A path, or a file that is open for reading bytes.
@@ -192,7 +193,8 @@ class Upkeep:
         Raises:
             Misuse: It is no file of `export_session` or `export_user`.
             Corrupt: It was cut off or altered, or holds what no session can be; nothing was stored.
-            Conflict: One of its sessions is there already; nothing was stored.
+            Conflict: One of its sessions is there already, and nothing was stored; or somebody deleted or imported one
+                meanwhile.
             SchemaTooNew: A later release wrote it.
             Unavailable: The store did not answer; call again.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.plain import HIDDEN, differences, plain
@@ -13,6 +13,7 @@ from langgraph_statekit.checkpoint.plain import HIDDEN, differences, plain
 Shown = Callable[[Any], Any]
 
 _DEPTH: Final = 40
+_MESSAGES: Final = frozenset({HumanMessage, AIMessage, ToolMessage, SystemMessage})
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -116,7 +117,8 @@ def _lists(path: str, before: Sequence[Any], after: Sequence[Any], shown: Shown)
 
 def _ids(items: Sequence[Any]) -> list[str] | None:
     """Return the ids of items that all have one of their own."""
-    found = [id_of(item) for item in items]
+    known = set(map(type, items)) <= _MESSAGES  # of which there may be thousands
+    found = [item.id for item in items] if known else [id_of(item) for item in items]
     distinct = {id for id in found if id is not None}
     return [id for id in found if id is not None] if len(distinct) == len(items) else None
 

@@ -18,6 +18,7 @@ from langgraph_statekit.checkpoint.records import Query, from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import PAGE, Side
 from langgraph_statekit.errors import CheckpointMissing, DataError
+from langgraph_statekit.timetravel.looking import looking
 from langgraph_statekit.timetravel.moments import Moment, Point, lengths_of, made_point, moment_of, point_of, state_of
 
 _ROWS: Final = 1000
@@ -104,7 +105,7 @@ class History:
         return {label: config["configurable"]["checkpoint_id"] for label, config in own}
 
     async def tuples(
-        self, before: str | None = None, ns: str | None = None, portion: int = PAGE
+        self, before: str | None = None, ns: str | None = None, portion: int = PAGE, side: Side | None = None
     ) -> AsyncGenerator[CheckpointTuple]:
         """Yield checkpoints of all namespaces, or of one, newest first.
 
@@ -116,11 +117,12 @@ class History:
             async for item in self._merged(bound):
                 yield item
             return
-        size = min(portion, _VALUES) if isinstance(self.side.saver, StatekitSaver) else portion
+        side = side or self.side
+        size = min(portion, _VALUES) if isinstance(side.saver, StatekitSaver) else portion
         while True:
             count = 0
             try:
-                async with aclosing(self.side.list(self.config(ns), before=bound, limit=size)) as items:
+                async with aclosing(side.list(self.config(ns), before=bound, limit=size)) as items:
                     async for item in items:
                         yield item
                         count += 1
@@ -160,7 +162,8 @@ class History:
         waiting: dict[tuple[str, str], list[CheckpointTuple]] = {}
         order: dict[tuple[str, str], int] = {}
         count, older = 0, False
-        async with aclosing(self.tuples(before, portion=limit + 1)) as items:
+        side = looking(self.side)
+        async with aclosing(self.tuples(before, portion=limit + 1, side=side)) as items:
             async for item in items:
                 point = point_of(item)
                 moments += (moment_of(child, item) for child in waiting.pop((point.ns, point.id), ()))
@@ -175,11 +178,14 @@ class History:
                     waiting.setdefault((point.ns, point.parent), []).append(item)
         # Parents on the next page: one for each line that goes on there.
         for at, ((ns, id), children) in enumerate(waiting.items()):
-            parent = await self.load(ns, id) if at < _PARENTS and id not in self.damaged else None
+            known = at < _PARENTS and id not in self.damaged
+            parent = await side.call("get_tuple", self.config(ns, id)) if known else None
             moments += (moment_of(child, parent) for child in children)
         moments.sort(key=lambda moment: order[moment.point.ns, moment.point.id])
         earlier = await self._losses(moments) if older and before is None else ()
-        return Page(moments, await self._head(), older, earlier, dict(self.damaged))
+        on_page = next((moment.point.id for moment in moments if moment.point.ns == ""), None)
+        head = on_page if on_page is not None and before is None else await self._head()
+        return Page(moments, head, older, earlier, dict(self.damaged))
 
     async def _losses(self, moments: Sequence[Moment]) -> list[tuple[Moment, Moment]]:
         """Look back for where channels that are empty on the whole page became so, and return each place.

@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from langgraph_statekit.checkpoint.forking import TO_KEY
 from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import duration, size
 from langgraph_statekit.timetravel.decisions import Decision
 from langgraph_statekit.timetravel.diff import Change
-from langgraph_statekit.timetravel.moments import FORK_OF, Moment, ran
+from langgraph_statekit.timetravel.moments import Moment, ran
 from langgraph_statekit.timetravel.shown import Shown
 from langgraph_statekit.timetravel.style import PAGE_STYLE, STYLE
 from langgraph_statekit.timetravel.svg import attr, dot_links, place, timeline_svg
@@ -48,8 +49,9 @@ def timeline_html(shown: Shown) -> str:
     older = "<p class='sk-sum'>Older checkpoints are not on this page.</p>" if shown.page.older else ""
     earlier = "".join(_row(each, shown, anchor, "earlier", 0) for pair in shown.page.earlier for each in reversed(pair))
     wide = f" style='min-width:{len(moments) * _DOT}px'" if len(moments) > _CROWD else ""
-    drawn = f"<div{wide}>{timeline_svg(shown)}{dot_links(shown, anchor)}</div>"
-    picture = f"<div class='sk-pic'>{drawn}</div>" if moments else ""
+    drawn = f"<div{wide}>{timeline_svg(shown, linked=True)}{dot_links(shown, anchor)}</div>"
+    # The styles show it again: where they are removed, what is left of a drawing are its texts in a heap.
+    picture = f"<div class='sk-pic' style='display:none'>{drawn}</div>" if moments else ""
     return (
         f"<section class='sk-tt' aria-label='Time travel'><style>{STYLE}</style>{title}"
         f"{_findings(shown, anchor)}{picture}{_legend() if moments else ''}"
@@ -123,7 +125,7 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
 def _body(moment: Moment) -> Iterator[str]:
     point = moment.point
     facts = {"checkpoint": point.id, "made": clock(point), "namespace": point.ns, "source": point.source}
-    facts["goes on from"] = str(point.metadata.get(FORK_OF, ""))
+    facts["goes on from"] = str(point.metadata.get(TO_KEY, ""))
     facts["next"] = ", ".join(moment.status.next)
     if moment.tokens:
         facts["tokens"] = f"{moment.tokens:,}"

@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 
+from langgraph_statekit.checkpoint.forking import NULL_TASK, REASON_KEY, TO_KEY
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.plain import plain
 from langgraph_statekit.status import Status, is_control, next_nodes, status_of
@@ -23,13 +24,7 @@ from langgraph_statekit.topology import BRANCH
 
 MOST_CHANGES: Final = 12
 _MOST_DECISIONS: Final = 20
-FORK_OF: Final = "statekit_to"
-"""The metadata key of a fork: the id of the checkpoint that it goes on from. Its parent is that one's own parent."""
-FORK_FROM: Final = "statekit_from"
-"""The same of the latest checkpoint before the fork."""
-REASON: Final = "statekit_reason"
 _PREFIX: Final = "statekit_"
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _DELTAS: Final = "counters_since_delta_snapshot"
 _KNOWN: Final = frozenset({"source", "step", "parents", "writes", "thread_id", _DELTAS})
 
@@ -71,7 +66,7 @@ class Point:
 
         The keys are those of a recorded rollback without their prefix: `op`, `reason`, `item`, `attempt`, `from`, `to`.
         """
-        if self.source not in ("fork", "update") or REASON not in self.metadata:
+        if self.source not in ("fork", "update") or REASON_KEY not in self.metadata:
             return {}
         found = {key.removeprefix(_PREFIX): value for key, value in self.metadata.items() if key.startswith(_PREFIX)}
         return {key: value for key, value in found.items() if key != "token"}
@@ -100,7 +95,7 @@ def made_point(
         thread_id=str(thread_id),
         ns=ns,
         id=id,
-        parent=str(metadata[FORK_OF]) if metadata.get(FORK_OF) and source in ("fork", "update") else parent,
+        parent=str(metadata[TO_KEY]) if metadata.get(TO_KEY) and source in ("fork", "update") else parent,
         step=metadata["step"] if isinstance(metadata.get("step"), int) else None,
         source=source,
         at_s=_time(id, ts),
@@ -240,7 +235,7 @@ def _ran(point: Point, item: CheckpointTuple, parent: CheckpointTuple | None) ->
     values = parent.checkpoint["channel_values"]
     yield from (name for name in next_nodes(parent.checkpoint, values) if name != "__start__")
     for task, channel, _ in parent.pending_writes or ():
-        if task == _NULL_TASK and channel.startswith(BRANCH):  # what a `Command` asked for
+        if task == NULL_TASK and channel.startswith(BRANCH):  # what a `Command` asked for
             yield channel.removeprefix(BRANCH)
 
 
@@ -255,6 +250,10 @@ def _new_messages(state: Mapping[str, Any], before: Mapping[str, Any], names: se
         value = state.get(name)
         if isinstance(value, list) and value and isinstance(value[-1], BaseMessage):
             held = before.get(name)
+            if isinstance(held, list):  # a reader may share what both begin with
+                both = zip(value, held, strict=False)
+                equal = next((at for at, (new, old) in enumerate(both) if new is not old), min(len(value), len(held)))
+                value, held = value[equal:], held[equal:]
             ids = {each.id for each in held if isinstance(each, BaseMessage)} if isinstance(held, list) else set()
             fresh = [
                 each for each in value if isinstance(each, BaseMessage) and (each.id is None or each.id not in ids)

@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.pregel import Pregel
 
+from langgraph_statekit.checkpoint.forking import NULL_TASK
 from langgraph_statekit.checkpoint.plain import plain
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.errors import CheckpointMissing, Misuse
@@ -29,7 +30,6 @@ Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Predicate: TypeAlias = Callable[[Mapping[str, Any]], bool]
 Where: TypeAlias = int | str | Snapshot | Point | Branch | Predicate | None
 _DELTAS: Final = "counters_since_delta_snapshot"
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _MISSING: Final = object()
 _MOST_WRITES: Final = 500
 
@@ -217,7 +217,7 @@ class Reading:
         names = await self._names(item, status.next)
         written: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in item.pending_writes or ():
-            if task != _NULL_TASK:
+            if task != NULL_TASK:
                 written.setdefault(task, []).append((channel, value))
         found = [Pending(names.get(task, "?"), task, *_told(writes)) for task, writes in written.items()]
         sends: Any = values.get(TASKS) or ()
@@ -233,7 +233,7 @@ class Reading:
         if self.graph is not None and not item.config["configurable"].get("checkpoint_ns"):
             state = await self.on_graph("get_state", item.config)
             return {task.id: task.name for task in state.tasks}
-        tasks = {task for task, _, _ in item.pending_writes or ()} - {_NULL_TASK}
+        tasks = {task for task, _, _ in item.pending_writes or ()} - {NULL_TASK}
         if len(set(nodes)) == 1:
             return dict.fromkeys(tasks, nodes[0])
         sends: Any = item.checkpoint["channel_values"].get(TASKS) or ()

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import WRITES_IDX_MAP
-from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import InvalidUpdateError
 
-from langgraph_statekit.errors import CheckpointMissing, Misuse, NotMade
+from langgraph_statekit.checkpoint.forking import FROM_KEY, TO_KEY, save_again
+from langgraph_statekit.errors import Misuse, NotMade
 from langgraph_statekit.rehearsal import MODE_KEY
-from langgraph_statekit.timetravel.moments import FORK_FROM, FORK_OF, Point, point_of
+from langgraph_statekit.timetravel.moments import Point, point_of
 from langgraph_statekit.timetravel.overlay import Overlay
 from langgraph_statekit.timetravel.purity import refused
 from langgraph_statekit.timetravel.reading import Graph, Reading, Where
 from langgraph_statekit.timetravel.results import Snapshot
 
 Effects: TypeAlias = Literal["dry", "replay", "live"]
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _MOST_STEPS: Final = 10_000
 
 
@@ -140,11 +137,11 @@ class Running:
         """Make a checkpoint the newest one, with an edit if given."""
         point = await self.root(where, "fork")
         if metadata:
-            metadata = {**metadata, FORK_FROM: (await self._reading.point(None)).id}
+            metadata = {**metadata, FROM_KEY: (await self._reading.point(None)).id}
         if edit is None and as_node is None:
             return await self._reading.snapshot(await self._copy(point, metadata))
         config = self._run_config(point)
-        config["metadata"] = {**config.get("metadata", {}), **metadata, FORK_OF: point.id}
+        config["metadata"] = {**config.get("metadata", {}), **metadata, TO_KEY: point.id}
         try:
             made = await self._reading.on_graph("update_state", config, edit, as_node=as_node)
         except InvalidUpdateError as error:
@@ -156,34 +153,14 @@ class Running:
         return point_of(item)
 
     async def _copy(self, point: Point, metadata: Mapping[str, Any]) -> Point:
-        """Save a checkpoint again as the newest one.
+        def at(id: str | None) -> RunnableConfig:
+            config = self._run_config()
+            address = {"thread_id": point.thread_id, "checkpoint_ns": ""}
+            config["configurable"] |= address if id is None else {**address, "checkpoint_id": id}
+            return config
 
-        Its parent is that of the original, since a delta channel is rebuilt from what was written to ancestors, and
-        what was written to the original came after it. What a `Command` wrote to it belongs to it and goes along.
-        """
-        item = await self._reading.side.call("get_tuple", point.config)
-        if item is None:
-            raise CheckpointMissing(f"checkpoint {point.id!r} of thread {point.thread_id!r} was removed meanwhile")
-        step = (point.step if point.step is not None else -1) + 1
-        checkpoint: Any = {**item.checkpoint, "id": str(uuid6(clock_seq=step)), "ts": datetime.now(UTC).isoformat()}
-        kept = {key: value for key, value in item.metadata.items() if not key.startswith("statekit_")}
-        told: Any = {**kept, "source": "fork", "step": step, **metadata, FORK_OF: point.id}
-        new = Point(point.thread_id, "", checkpoint["id"], point.id, step, "fork", None, {}, None)
-        writes = [
-            (channel, value)
-            for task, channel, value in item.pending_writes or ()
-            if task == _NULL_TASK and channel not in WRITES_IDX_MAP
-        ]
         side = self._reading.side
-        if writes:
-            await side.call("put_writes", self._run_config(new), writes, _NULL_TASK)
-        real = (item.parent_config or {}).get("configurable", {}).get("checkpoint_id")
-        parent = self._run_config()
-        parent["configurable"] |= {"thread_id": point.thread_id, "checkpoint_ns": ""}
-        if real:
-            parent["configurable"]["checkpoint_id"] = real
-        await side.call("put", parent, checkpoint, told, {})
-        return new
+        return await self._loaded(await save_again(side, at, point.id, {**metadata, TO_KEY: point.id}))
 
     async def undo(self, count: int) -> Snapshot:
         """Fork at the checkpoint so many steps before the latest."""

@@ -15,9 +15,9 @@ _DARK: Final = (
     "--sk-input:#58a6ff;--sk-loop:#3fb950;--sk-update:#bc8cff;--sk-fork:#f0883e;--sk-bad:#ff7b72;color-scheme:dark"
 )
 _DARK_PLACES: Final = ('[data-jp-theme-light="false"]', ".vscode-dark", "html.dark", ".dark-theme")
-_LIGHT_PLACES: Final = ('[data-jp-theme-light="true"]', ".vscode-light", "html.light")
+_LIGHT_PLACES: Final = ('[data-jp-theme-light="true"]', ".vscode-light", "html.light", ".light-theme")
 
-STYLE: Final = (
+_RULES: Final = (
     f".sk-tt{{{_LIGHT}}}@media(prefers-color-scheme:dark){{.sk-tt{{{_DARK}}}}}"
     + "".join(f"{place} .sk-tt{{{_LIGHT}}}" for place in _LIGHT_PLACES)
     + "".join(f"{place} .sk-tt{{{_DARK}}}" for place in _DARK_PLACES)
@@ -26,7 +26,7 @@ STYLE: Final = (
     ".sk-tt{background:var(--sk-bg);color:var(--sk-fg);font:14px/1.45 system-ui,sans-serif;padding:12px 14px;"
     "border:1px solid var(--sk-edge);border-radius:8px;text-align:left;overflow-wrap:anywhere}"
     ".sk-tt h3{font-size:16px;margin:0}.sk-tt h4{font-size:14px;margin:0 0 4px}"
-    ".sk-tt h5{font-size:13px;margin:10px 0 4px}"
+    ".sk-tt h5{font-size:13px;margin:10px 0 4px}.sk-tt h3,.sk-tt h4,.sk-tt h5{font-weight:700}"
     ".sk-tt p{margin:4px 0}.sk-tt a{color:inherit}.sk-sum{color:var(--sk-muted)}"
     ".sk-find{background:var(--sk-soft);border:1px solid var(--sk-edge);border-radius:6px;padding:8px 12px;"
     "margin:8px 0}"
@@ -35,9 +35,9 @@ STYLE: Final = (
     ".sk-mark{display:inline-block;width:1.3em;height:1.3em;line-height:1.3em;border-radius:50%;text-align:center;"
     "text-indent:0;font-weight:700;font-size:11px;color:var(--sk-bg);background:var(--sk-input)}"
     ".sk-find .sk-bad .sk-mark{background:var(--sk-bad)}.sk-find .sk-warn .sk-mark{background:var(--sk-fork)}"
-    ".sk-pic{overflow-x:auto;margin:8px 0 2px}.sk-pic>div{position:relative;min-width:600px}"
-    ".sk-pic svg{display:block}.sk-hot{position:absolute;width:16px;height:20px;margin:-10px 0 0 -8px;"
-    "border-radius:50%}"
+    ".sk-pic{display:block!important;overflow-x:auto;margin:8px 0 2px}.sk-pic>div{position:relative;min-width:600px}"
+    ".sk-pic svg{display:block}.sk-pic span{position:absolute;margin:-10px 0 0 -8px}"
+    ".sk-hot{display:block;width:16px;height:20px;border-radius:50%}"
     ".sk-tt ul.sk-legend{display:flex;"
     "flex-wrap:wrap;gap:2px 14px;color:var(--sk-muted);font-size:12px;margin:4px 0 8px}"
     ".sk-c-input{color:var(--sk-input)}.sk-c-loop{color:var(--sk-loop)}.sk-c-update{color:var(--sk-update)}"
@@ -45,7 +45,7 @@ STYLE: Final = (
     ".sk-rows{border-top:1px solid var(--sk-edge)}.sk-row{border-bottom:1px solid var(--sk-edge)}"
     ".sk-row:target{background:var(--sk-soft)}"
     ".sk-row>summary{display:grid;"
-    "grid-template-columns:1.2em 2.6em clamp(5em,14vw,13em) minmax(0,1fr) 5em 5em;gap:0 8px;"
+    "grid-template-columns:1.2em 2.6em clamp(5em,15%,13em) minmax(0,1fr) 5em 5em;gap:0 8px;"
     "align-items:baseline;padding:4px 2px;cursor:pointer;list-style:none}"
     ".sk-row>summary::-webkit-details-marker{display:none}.sk-row>summary:hover{background:var(--sk-soft)}"
     ".sk-tt :focus-visible{outline:2px solid var(--sk-input);outline-offset:1px}"
@@ -57,8 +57,8 @@ STYLE: Final = (
     ".sk-b-fork,.sk-lane{border-color:var(--sk-fork);color:var(--sk-fork)}"
     ".sk-b-bad{border-color:var(--sk-bad);color:var(--sk-bad)}"
     ".sk-body{padding:4px 10px 12px 2.4em;border-left:3px solid var(--sk-edge);margin:2px 0 6px 6px}"
-    ".sk-facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0;font-size:12px}.sk-facts div{display:flex;gap:6px}"
-    ".sk-facts dt{color:var(--sk-muted)}.sk-facts dd{margin:0}"
+    ".sk-tt dl{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0;font-size:12px}.sk-tt dl div{display:flex;gap:6px}"
+    ".sk-tt dt,.sk-tt dd{float:none;width:auto;margin:0;padding:0;font-weight:400}.sk-tt dt{color:var(--sk-muted)}"
     ".sk-trail{margin:0;padding-left:1.6em}.sk-d-call{font-weight:600}"
     ".sk-d-reason{color:var(--sk-muted);font-style:italic}"
     ".sk-wide{overflow-x:auto}.sk-tt table{border-collapse:collapse;font-size:12.5px;width:100%;table-layout:fixed;"
@@ -83,7 +83,8 @@ STYLE: Final = (
     "@media(max-width:560px){.sk-row>summary{grid-template-columns:1.2em 2.6em minmax(0,1fr) 5em}"
     ".sk-what{grid-column:1/-1}.sk-num:last-child{display:none}}"
 )
-"""Scoped to `.sk-tt`; the notebook around it keeps its own."""
+STYLE: Final = _RULES.replace(".sk-tt ", ".sk-tt.sk-tt ")
+"""Scoped to `.sk-tt`, twice, as notebooks have rules of their own for lists and tables inside of two classes."""
 
 PAGE_STYLE: Final = (
     "body{margin:0;background:#f6f8fa}main{max-width:1600px;margin:0 auto;padding:12px}"

@@ -36,8 +36,13 @@ def attr(text: str, most: int = 300) -> str:
     return escape(harmless(clipped(text, most)), quote=True)
 
 
-def timeline_svg(shown: Shown) -> str:
-    """Return an SVG image."""
+def timeline_svg(shown: Shown, *, linked: bool = False) -> str:
+    """Return an SVG image.
+
+    Args:
+        shown: The timeline.
+        linked: Whether links lie over the dots, which tell of them.
+    """
     moments = [*reversed(shown.page.moments)]
     if not moments:
         return ""
@@ -54,7 +59,7 @@ def timeline_svg(shown: Shown) -> str:
     ]
     parts += (line for lane in lanes for line in _lines(lane, x, y))
     parts += (_name(lane, at) for at, lane in enumerate(lanes))
-    parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y))
+    parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y, linked))
     if left:
         more = f"and {left} more lane{'s' * (left > 1)}, listed below"
         parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{more}</text>')
@@ -86,11 +91,12 @@ def _name(lane: Lane, at: int) -> str:
     return f'<text class="sk-svg-text" fill="{_FG}" {place}>{name}</text>'
 
 
-def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
+def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int], linked: bool) -> Iterator[str]:
     point = moment.point
     kind = point.source if point.source in COLORS else "loop"
     # An svg element has a place in percent and a content in pixels.
-    inner = "".join([f"<title>{told(moment, shown)}</title>", *_shape(moment, kind, bool(shown.labels_at(point)))])
+    title = "" if linked else f"<title>{told(moment, shown)}</title>"
+    inner = title + "".join(_shape(moment, kind, bool(shown.labels_at(point))))
     yield f'<svg x="{x[point.id]}" y="{y[point.id]}" width="1" height="1" overflow="visible">{inner}</svg>'
 
 
@@ -105,6 +111,8 @@ def told(moment: Moment, shown: Shown) -> str:
 def dot_links(shown: Shown, anchor: str) -> str:
     """Return links in HTML that lie over the dots; JupyterLab cannot show an SVG that has links itself.
 
+    A link has no style of its own, which marimo could not show: what is around it has its place.
+
     Args:
         shown: The timeline.
         anchor: What the ids of the checkpoints' places on the page begin with.
@@ -112,8 +120,9 @@ def dot_links(shown: Shown, anchor: str) -> str:
     moments = [*reversed(shown.page.moments)]
     tops = {point.id: at * LANE + _DOT for at, lane in enumerate(shown.lanes[:_MOST_LANES]) for point in lane.points}
     links = (
+        f"<span style='left:{_across(at, len(moments)):.2f}%;top:{tops[moment.point.id]}px'>"
         f"<a class='sk-hot' href='#{anchor}{place(moment.point)}' title='{(text := told(moment, shown))}' "
-        f"aria-label='{text}' style='left:{_across(at, len(moments)):.2f}%;top:{tops[moment.point.id]}px'></a>"
+        f"aria-label='{text}'></a></span>"
         for at, moment in enumerate(moments)
         if moment.point.id in tops
     )

@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
-from langgraph.checkpoint.base.id import uuid6
 from langgraph.pregel import Pregel
 from langgraph.types import Command, StateSnapshot
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY, token_of
+from langgraph_statekit.checkpoint.forking import (
+    ATTEMPT_KEY,
+    FROM_KEY,
+    ITEM_KEY,
+    OP_KEY,
+    REASON_KEY,
+    TO_KEY,
+    save_again,
+)
 from langgraph_statekit.checkpoint.labels import OWN_LABELS
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -30,15 +36,6 @@ from langgraph_statekit.watchdog.view import Finding, clean
 Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Kind: TypeAlias = Literal["rollback", "skip", "dead_letter", "interrupt"]
 
-OP_KEY: Final = "statekit_op"
-REASON_KEY: Final = "statekit_reason"
-ITEM_KEY: Final = "statekit_item"
-ATTEMPT_KEY: Final = "statekit_attempt"
-FROM_KEY: Final = "statekit_from"
-TO_KEY: Final = "statekit_to"
-RECORD_KEYS: Final = (OP_KEY, REASON_KEY, ITEM_KEY, ATTEMPT_KEY, FROM_KEY, TO_KEY, TOKEN_KEY)
-"""Metadata keys of the checkpoint that a rollback makes, all with plain values."""
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _NO_ITEM: Final = object()
 
 
@@ -102,10 +99,10 @@ def rollback(
 ) -> Rolled:
     """Take a thread back to a checkpoint and return the record; the graph runs when it is invoked with None.
 
-    The newest checkpoint becomes a copy of the target, with the record in its metadata (`RECORD_KEYS`). What was done
-    since the target stays in the history. Both ends are labelled, so that retention keeps them; `prune` with `"delete"`
-    removes all. Tasks of the target run again, all of them, and its questions are asked again, with new ids. Effects
-    on the world are not undone. Subgraphs of `checkpointer=True` keep their state.
+    The newest checkpoint becomes a copy of the target, with the record in its metadata (`statekit_reason` and so on).
+    What was done since the target stays in the history. Both ends are labelled, so that retention keeps them; `prune`
+    with `"delete"` removes all. Tasks of the target run again, all of them, and its questions are asked again, with new
+    ids. Effects on the world are not undone. Subgraphs of `checkpointer=True` keep their state.
 
     Args:
         graph: The compiled graph, with a `StatekitSaver`.
@@ -214,7 +211,7 @@ async def _rollback(
         for end, id in (("from", record.from_id), ("to", record.to_id)):
             await side.call("label", _at(thread_id, token, id), f"{OWN_LABELS}{end}:{id}")
         fork_id = await (
-            _copy(side, record) if edit is None else _edited(graph, is_async, record, edit, found.values, finding)
+            _copied(side, record) if edit is None else _edited(graph, is_async, record, edit, found.values, finding)
         )
     saver.tell(
         RolledBack,
@@ -313,30 +310,11 @@ async def _state(graph: Graph, is_async: bool, config: RunnableConfig) -> StateS
     return await graph.aget_state(config) if is_async else graph.get_state(config)
 
 
-async def _copy(side: Side, record: Rolled) -> str:
-    """Copy the target, so that it is the newest checkpoint, and return the copy's id.
+async def _copied(side: Side, record: Rolled) -> str:
+    def at(id: str | None) -> RunnableConfig:
+        return _at(record.thread_id, record.token, id)
 
-    It gets the target's parent: a delta channel is rebuilt from the writes of ancestors, and those of the target came
-    after it. What a `Command` wrote to the target belongs to it; the answer to a question does not: it is asked
-    anew.
-    """
-    item: CheckpointTuple | None = await side.call("get_tuple", _at(record.thread_id, record.token, record.to_id))
-    if item is None:
-        raise CheckpointMissing(f"checkpoint {record.to_id!r} of thread {record.thread_id!r} was removed meanwhile")
-    step = item.metadata.get("step", -1) + 1
-    checkpoint: Any = {**item.checkpoint, "id": str(uuid6(clock_seq=step)), "ts": datetime.now(UTC).isoformat()}
-    metadata: Any = {key: value for key, value in item.metadata.items() if key not in RECORD_KEYS}
-    metadata |= {"source": "fork", "step": step, **metadata_of(record)}
-    writes = [
-        (channel, value)
-        for task, channel, value in item.pending_writes or ()
-        if task == _NULL_TASK and channel not in WRITES_IDX_MAP
-    ]
-    if writes:
-        await side.call("put_writes", _at(record.thread_id, record.token, checkpoint["id"]), writes, _NULL_TASK)
-    parent = None if item.parent_config is None else id_of(item.parent_config)
-    await side.call("put", _at(record.thread_id, record.token, parent), checkpoint, metadata, {})
-    return str(checkpoint["id"])
+    return id_of(await save_again(side, at, record.to_id, metadata_of(record)))
 
 
 async def _edited(graph: Graph, is_async: bool, record: Rolled, edit: Edit, values: Any, finding: Finding) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, acheck_compat, renames_of
+from langgraph_statekit.watchdog.questions import questions_of
 
 UNFINISHED: Final = "unfinished"
 FINISHED: Final = "finished"
 WAITING: Final = "waiting"
 UNFIT: Final = "unfit"
 EMPTY: Final = "empty"
-_NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class Standing(NamedTuple):
@@ -40,7 +39,7 @@ class Standing(NamedTuple):
 async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
     """Return where a thread stands; in doubt it waits for a human.
 
-    A question counts as answered while the task that asked it has not taken the answer. A thread that stands before or
+    A question counts as answered by an answer that no task is known to have taken. A thread that stands before or
     behind a static breakpoint waits, also if it was let go on and stopped before the next checkpoint.
     """
     config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
@@ -56,11 +55,8 @@ async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
     if not state.tasks and not missing:
         return Standing(FINISHED, "", step, id)
     if missing or any(task.interrupts for task in state.tasks):
-        item = await side.call("get_tuple", config)
-        asking, answers = (
-            {task for task, channel, _ in item.pending_writes or () if channel == kind} for kind in (INTERRUPT, RESUME)
-        )
-        if asking and (_NULL_TASK not in answers or answers & asking):
+        asked = await questions_of(side, thread_id)
+        if asked.open and not asked.is_answered:
             return Standing(WAITING, nodes, step, id)
     elif await _paused(graph, graph, state):
         return Standing(WAITING, nodes, step, id)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
@@ -27,6 +28,7 @@ from langgraph_statekit.watchdog.errors import Died, RollbackRequested
 from langgraph_statekit.watchdog.parts import Parts
 from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.process import ChildRun
+from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import OnRollback, recover
 from langgraph_statekit.watchdog.rollback import saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
@@ -83,7 +85,12 @@ class Request:
 
 
 class Call:
-    """One call of a graph, with all of its attempts."""
+    """One call of a graph, with all of its attempts.
+
+    Attributes:
+        lease: That of the thread; taken anew for each attempt.
+        name: By which supervisors know the graph.
+    """
 
     def __init__(self, graph: Graph, settings: Settings, request: Request, is_async: bool) -> None:
         self._graph, self._settings, self._request, self._is_async = graph, settings, request, is_async
@@ -92,7 +99,8 @@ class Call:
         self._thread_id = str(request.config["configurable"]["thread_id"])
         pool = _pool(request, is_async)
         self._seen = Seen(settings.checks, settings.item, settings.clock, settings.failing, pool)
-        self._lease: Lease | None = None
+        self.lease: Lease | None = None
+        self.name = settings.name
         self._fencing = Lock()
         self._fenced: Run | None = None
         self._current: Run | None = None
@@ -108,43 +116,54 @@ class Call:
         """
         if await is_dead(self._saver.async_cells if self._is_async else self._saver.cells, self._thread_id):
             raise GaveUp(f"thread {self._thread_id!r} is on the list of the dead: revive it to go on")
-        self._lease = await self._side.call("lease", self._thread_id, wait_s=self._settings.wait_s, **self._terms())
+        self.lease = await self._side.call("lease", self._thread_id, wait_s=self._settings.wait_s, **self._terms())
+        why = ""
         try:
-            given, config = self._request.input, self._request.config
-            # A run that was asked for more than to go on is asked for it again until something of it is stored.
-            anew = given is not None or bool(config["configurable"].get("checkpoint_id"))
-            before, done = await self._head()
-            while True:
-                self._seen.restart(() if anew else done)
-                run = self._current = self._run(given, config)
-                run.start()
-                try:
-                    WATCHER.add(run)
-                    async for part in self._taken(run):
-                        yield part
-                finally:
-                    WATCHER.remove(run)
-                    await self._leave(run)
-                finding = self._judged(run)
-                if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
-                    return
-                await self._fence(run)
-                after, done = await self._head()
-                if anew and after != before:
-                    given, anew = None, False
-                    at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
-                    config = {**config, "configurable": at}
-                if finding is not None:
-                    error = run.end and run.end.error
-                    target = error.target if isinstance(error, RollbackRequested) else None
-                    await self._recover(finding, target, not anew)
+            async with aclosing(self.attempts()) as parts:
+                async for part in parts:
+                    yield part
+        except GraphDrained:
+            why = self.lease.control  # whoever asked for it goes on with the thread
+            raise
         finally:
-            await self._release()
+            await self._release(why)
+
+    async def attempts(self) -> AsyncGenerator[Any]:
+        """Do what `parts` does, under a lease that is there, and leave the one of the last attempt as it is."""
+        given, config = self._request.input, self._request.config
+        # A run that was asked for more than to go on is asked for it again until something of it is stored.
+        anew = given is not None or bool(config["configurable"].get("checkpoint_id"))
+        before, done = await self._head()
+        while True:
+            self._seen.restart(() if anew else done)
+            run = self._current = self._run(given, config)
+            run.start()
+            try:
+                WATCHER.add(run)
+                async for part in self._taken(run):
+                    yield part
+            finally:
+                WATCHER.remove(run)
+                await self._leave(run)
+            finding = self._judged(run)
+            if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
+                return
+            await self._fence(run)
+            after, done = await self._head()
+            if anew and after != before:
+                given, anew = None, False
+                at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
+                config = {**config, "configurable": at}
+            if finding is not None:
+                error = run.end and run.end.error
+                target = error.target if isinstance(error, RollbackRequested) else None
+                await self._recover(finding, target, not anew)
+            if not anew:
+                await drop_taken_answer(self._side, self._leased.config)
 
     def _run(self, given: Any, config: RunnableConfig) -> Run:
         settings, request = self._settings, self._request
-        assert self._lease is not None
-        leased: RunnableConfig = {**config, "configurable": {**config["configurable"], TOKEN_KEY: self._lease.token}}
+        leased: RunnableConfig = {**config, "configurable": {**config["configurable"], TOKEN_KEY: self._leased.token}}
         in_child = settings.isolation == "process"
         if settings.counts and not in_child:
             leased = with_counter(leased, self._seen)
@@ -158,7 +177,7 @@ class Call:
             except StatekitError:
                 _LOG.exception("thread %r could not be fenced off; it is tried again", self._thread_id)
 
-        run = kind(job, self._seen, mailbox, self._lease, settings.every_s, settings.grace_s, fence, self._tell)
+        run = kind(job, self._seen, mailbox, self._leased, settings.every_s, settings.grace_s, fence, self._tell)
         if isinstance(run, ChildRun):
             run.factory, run.is_async, run.counts = str(settings.factory), self._is_async, settings.counts
         return run
@@ -170,7 +189,7 @@ class Call:
             if self._current is not None and lease.control:
                 self._current.drain(lease.control)
 
-        return {"ttl_s": self._settings.lease_s, "graph": self._settings.name, "on_control": asked}
+        return {"ttl_s": self._settings.lease_s, "graph": self.name, "on_control": asked}
 
     def _tell(self, finding: Finding) -> None:
         note = self._seen.view().note
@@ -277,7 +296,7 @@ class Call:
 
     def _fence_now(self, run: Run) -> None:
         with self._fencing:
-            lease = self._lease
+            lease = self.lease
             if self._fenced is run or lease is None:
                 return
             wait_s = 0.0
@@ -287,17 +306,16 @@ class Call:
             except Unavailable:
                 wait_s = self._settings.lease_s  # it ends by itself
             try:
-                self._lease = self._saver.lease(self._thread_id, wait_s=wait_s, **self._terms())
+                self.lease = self._saver.lease(self._thread_id, wait_s=wait_s, **self._terms())
             except Conflict:
                 return
             self._fenced = run
 
     async def _recover(self, finding: Finding, target: Any, saved: bool) -> None:
-        assert self._lease is not None
         await recover(
             self._graph,
             self._is_async,
-            self._lease.config,
+            self._leased.config,
             finding,
             self._settings.policy,
             target=target,
@@ -317,17 +335,24 @@ class Call:
         done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
         return (item.checkpoint["id"], len(writes)), done
 
-    async def _release(self) -> None:
-        lease, self._lease = self._lease, None
+    @property
+    def _leased(self) -> Lease:
+        assert self.lease is not None
+        return self.lease
+
+    async def _release(self, why: str) -> None:
+        lease, self.lease = self.lease, None
         try:
-            if lease is not None:
-                await (lease.arelease() if self._is_async else _release(lease))
+            if lease is not None and why:
+                await (lease.ahand_over(why) if self._is_async else _at_once(lease.hand_over, why))
+            elif lease is not None:
+                await (lease.arelease() if self._is_async else _at_once(lease.release))
         except Unavailable as error:
             _LOG.warning("the lease of thread %r was not given back and ends by itself: %s", self._thread_id, error)
 
 
-async def _release(lease: Lease) -> None:
-    lease.release()
+async def _at_once(call: Callable[..., None], *args: Any) -> None:
+    call(*args)
 
 
 def _pool(request: Request, is_async: bool) -> int | None:

@@ -24,14 +24,15 @@ from langgraph_statekit.watchdog.leased import ORPHAN, STUCK, Leased, leased
 from langgraph_statekit.watchdog.policy import Backoff, DeadLetter, Policy, Rollback
 from langgraph_statekit.watchdog.standing import UNFIT
 from langgraph_statekit.watchdog.takeover import ALERTS, DRAINING, KILLED, UNKNOWN, Rules, Takeover
+from langgraph_statekit.watchdog.watchdog import Watchdog
 
 _LOG: Final = logging.getLogger(__name__)
 _AGAIN_S: Final = 60.0
 """Seconds after which a thread that is left alone is looked at, and told of, again."""
 _PAGE: Final = 200
 
-Factory = Callable[[StatekitSaver], Graph]
-"""Makes a compiled graph with this saver as its checkpointer."""
+Factory = Callable[[StatekitSaver], Graph | Watchdog]
+"""Makes a compiled graph with this saver as its checkpointer, or a `Watchdog` around one."""
 
 POLICY: Final = Rollback(to="retry_head", max_attempts=3, backoff=Backoff(), then=DeadLetter())
 """Goes on from the newest checkpoint, three times for each item and reason; then the thread is dead."""
@@ -61,7 +62,9 @@ class Supervisor:
 
     Args:
         saver: The store.
-        graphs: By name, what makes the compiled graph. It is called with the saver once for each name.
+        graphs: By name, what makes the compiled graph, or a `Watchdog` around it: then its checks and its policy hold
+            while the thread runs here, and a thread that it gives up is `left` or `dead`. It is called with the saver
+            once for each name.
         policy: What to do about an orphan or a stuck thread; see `Rollback`. The item of the finding is that of the
             lease, or else where the thread stands.
         every_s: Seconds between two looks at the store.
@@ -99,11 +102,13 @@ class Supervisor:
         if not isinstance(saver, StatekitSaver):
             raise Misuse(f"a supervisor needs a saver of this package, not {type(saver).__name__}")
         if not isinstance(graphs, Mapping) or not all(map(callable, graphs.values())):
-            raise Misuse("graphs must map names to functions that take the saver and return a compiled graph")
+            raise Misuse(
+                "graphs must map names to functions that take the saver and return a compiled graph or a Watchdog"
+            )
         if not callable(policy):
             raise Misuse(f"the option policy must be a Rollback or a function, not {policy!r}")
         self._saver, self._factories = saver, dict(graphs)
-        self._graphs: dict[str, Graph] = {}
+        self._graphs: dict[str, Graph | Watchdog] = {}
         self._every_s, self._stuck_s, self._drain_s = every_s, stuck_s, drain_s
         self._workers = workers
         self._rules = Rules(policy, quarantine_s, lease_s)
@@ -265,7 +270,7 @@ class Supervisor:
         with self._lock:
             self._under_way.pop(thread_id, None)
 
-    def _graph(self, name: str) -> Graph:
+    def _graph(self, name: str) -> Graph | Watchdog:
         if name not in self._graphs:
             self._graphs[name] = self._factories[name](self._saver)
         return self._graphs[name]

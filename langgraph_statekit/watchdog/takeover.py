@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -28,9 +29,11 @@ from langgraph_statekit.watchdog.attempts import FORGET_S, is_dead
 from langgraph_statekit.watchdog.beat import listening
 from langgraph_statekit.watchdog.leased import Leased
 from langgraph_statekit.watchdog.policy import Policy
+from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import recover
 from langgraph_statekit.watchdog.standing import EMPTY, FINISHED, UNFINISHED, UNFIT, WAITING, Standing, standing_of
 from langgraph_statekit.watchdog.view import Finding
+from langgraph_statekit.watchdog.watchdog import Watchdog, going_on
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ class Takeover:
 
     Args:
         saver: The store.
-        graph: The graph.
+        graph: The graph, or what looks after it while it runs.
         case: What the lease tells.
         rules: How to recover.
         told: Takes what was done.
@@ -90,7 +93,7 @@ class Takeover:
     def __init__(
         self,
         saver: StatekitSaver,
-        graph: Graph,
+        graph: Graph | Watchdog,
         case: Leased,
         rules: Rules,
         told: Told,
@@ -98,10 +101,12 @@ class Takeover:
         unblock: Callable[[], bool],
     ) -> None:
         self._saver, self._case, self._rules = saver, case, rules
-        self._graph = guard(graph)
+        self._dog = graph if isinstance(graph, Watchdog) else None
+        self._graph = guard(graph.graph if isinstance(graph, Watchdog) else graph)
         self._told, self._leave, self._unblock = told, leave, unblock
         self._side = Side(saver, True)
         self._control = RunControl()
+        self._lease: Lease | None = None
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -128,16 +133,16 @@ class Takeover:
         if before.kind == UNFIT:
             self._leave(UNFIT, f"it waits for {before.about}, which the graph lacks")
             return
-        lease = await self._taken()
-        if lease is None:
+        self._lease = await self._taken()
+        if self._lease is None:
             return
         try:
-            await self._deal(lease)
+            await self._deal(self._lease)
         except Fenced as error:
             self._told(FENCED, message=str(error))
         finally:
-            if not lease.ended:  # whatever went wrong, it is no reason to forget the thread
-                await lease.ahand_over(FAILED)
+            if not self._lease.ended:  # whatever went wrong, it is no reason to forget the thread
+                await self._lease.ahand_over(FAILED)
 
     async def _taken(self) -> Lease | None:
         case = self._case
@@ -184,10 +189,9 @@ class Takeover:
                 attempt = await recover(self._graph, True, lease.config, finding, self._rules.policy)
                 await self._shift_place(standing, lease.token)
             except GaveUp as error:
-                dead = await is_dead(cells, case.thread_id)
-                await lease.arelease()
-                self._told(DEAD if dead else LEFT, item=finding.item, message=str(error))
+                await self._given_up(lease, error, item=finding.item)
                 return
+        await drop_taken_answer(self._side, lease.config)
         told = f"{finding.message}; it waits for {standing.about}"
         self._told(RESUMED, item=finding.item, attempt=attempt, message=told)
         await self._go_on(lease, finding, attempt)
@@ -230,16 +234,19 @@ class Takeover:
 
     async def _go_on(self, lease: Lease, finding: Finding, attempt: int) -> None:
         about = {"item": finding.item, "attempt": attempt}
-        config: RunnableConfig = lease.config
         try:
-            with listening(_Beats(lease)):
-                await self._graph.ainvoke(None, config, durability="sync", control=self._control)
+            try:
+                await self._run(lease)
+            finally:
+                lease = self._lease or lease
         except GraphDrained:
             if lease.lost:
                 self._told(FENCED, message="somebody else took it over", **about)
                 return
             await lease.ahand_over(lease.control or DRAIN)
             self._told(HANDED_OVER, message=self._control.drain_reason or "", **about)
+        except GaveUp as error:
+            await self._given_up(lease, error, **about)
         except Fenced:
             raise
         except Exception as error:
@@ -250,6 +257,24 @@ class Takeover:
             self._told(FAILED, message=f"{type(error).__name__}: {error}", **about)
         else:
             await self._close(lease, await standing_of(self._graph, self._side, lease.thread_id), **about)
+
+    async def _run(self, lease: Lease) -> None:
+        if self._dog is None:
+            with listening(_Beats(lease)):
+                await self._graph.ainvoke(None, lease.config, durability="sync", control=self._control)
+            return
+        call = going_on(self._dog, lease, self._case.graph, self._control)
+        try:
+            async with aclosing(call.attempts()) as parts:
+                async for _ in parts:
+                    pass
+        finally:
+            self._lease = call.lease  # each attempt has its own
+
+    async def _given_up(self, lease: Lease, error: GaveUp, **about: Any) -> None:
+        dead = await is_dead(self._saver.async_cells, self._case.thread_id)
+        await lease.arelease()
+        self._told(DEAD if dead else LEFT, message=str(error), **about)
 
     async def _close(self, lease: Lease, standing: Standing, **about: Any) -> None:
         """Give the lease of a thread back that does not go on by itself."""

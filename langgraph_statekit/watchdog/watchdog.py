@@ -19,6 +19,7 @@ from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.effects.ledger import EffectLedger
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import FailureRate
+from langgraph_statekit.leases import Lease
 from langgraph_statekit.watchdog.checks import Budget, ItemDeadline, SaveFailureRate
 from langgraph_statekit.watchdog.concerns import concerns, sync_nodes
 from langgraph_statekit.watchdog.errors import WatchdogWarning
@@ -32,6 +33,7 @@ from langgraph_statekit.watchdog.wire import graph_of
 
 Graph = Pregel[Any, Any, Any, Any]
 _LEAST_S: Final = 0.001
+_LAST: Final = "statekit_last"
 
 
 class Watchdog:
@@ -52,7 +54,8 @@ class Watchdog:
         isolation: `"task"`: nodes run in this process, as without a watchdog; what hangs in sync or blocking code is
             noticed and fenced off, but cannot be ended. `"process"`: each attempt runs in a new process.
         item: Tells the item of a state, by which attempts are counted; None: the key of the first `ItemDeadline`.
-        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; empty: none.
+        name: The graph's name, by which a `Supervisor` knows how to go on if this process dies; see its `graphs`, which
+            may have the `Watchdog` too. Empty: none.
         ledger: Has the effects that the nodes make; with `isolation="process"` one on the store of this process.
         effects: What becomes of effects behind the checkpoint that a thread is rolled back to, see
             `EffectLedger.on_rollback`: `"keep"`, `"compensate"`, or `"ask"`, which ends the call with `GaveUp` if there
@@ -170,11 +173,32 @@ class Watchdog:
         return await self._watched.abatch(inputs, config, **options)
 
 
+def going_on(dog: Watchdog, lease: Lease, graph: str, control: RunControl) -> Call:
+    """Return a call, yet to be made, that goes on with a thread under a lease that somebody took for it.
+
+    Args:
+        dog: How to look after it.
+        lease: The lease; `call.lease` is the one to give back afterwards.
+        graph: By which supervisors know the graph.
+        control: Drains the run.
+    """
+    watched: Any = dog._watched
+    call: Call = watched._call(None, {"configurable": {"thread_id": lease.thread_id}}, {"control": control}, True)
+    call.lease, call.name = lease, graph
+    return call
+
+
 class _Watched(Pregel[Any, Any, Any, Any]):
-    """Every run of a graph goes through one of these two."""
+    """Every run of a graph goes through `stream` or `astream`."""
 
     _inner: Graph
     _settings: Settings
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Any:
+        return super().invoke(input, config, **_last(options))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Any:
+        return await super().ainvoke(input, config, **_last(options))
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:
         parts = self._call(input, config, options, False).parts()
@@ -213,13 +237,19 @@ class _Watched(Pregel[Any, Any, Any, Any]):
         mode = options.pop("stream_mode", None)
         mode = self.stream_mode if mode is None else mode
         modes = (mode,) if isinstance(mode, str) else tuple(mode)
+        last = bool(options.pop(_LAST, False))
         subgraphs = bool(options.pop("subgraphs", False))
         inner = subgraphs or next(self._inner.get_subgraphs(), None) is not None
         v2 = options.pop("version", "v1") == "v2"
-        parts = Parts(modes, isinstance(mode, str), subgraphs, inner, v2)
+        parts = Parts(modes, isinstance(mode, str), subgraphs, inner, v2, last)
         configurable = {**given, "thread_id": str(thread_id)}
         request = Request(input, {**(config or {}), "configurable": configurable}, options, parts, control)
         return Call(self._inner, self._settings, request, is_async)
+
+
+def _last(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a call of `invoke`, with a hint for its call of `stream`."""
+    return {**options, _LAST: True} if options.get("stream_mode", "values") == "values" else options
 
 
 def _watched(graph: Graph, settings: Settings) -> Graph:

@@ -11,7 +11,14 @@ import pytest
 
 from tests.chromium import browser
 
-__all__ = ["browser"]
+__all__ = ["ALIGNED", "OURS", "browser"]
+
+ALIGNED = """(page) => {
+  const of = (name) => getComputedStyle(page.querySelector(name));
+  return [of("td").textAlign, of("ul").paddingLeft, of("dt").float, of("dt").fontWeight, of(".sk-find a").color];
+}"""
+"""What a notebook's own styles would change in a timeline."""
+OURS = ["left", "0px", "none", "400", "rgb(31, 35, 40)"]
 
 SHOTS = "STATEKIT_TEST_SCREENSHOTS"
 """The variable that names a folder in which screenshots are kept."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import SqliteSaver, TimeTravel
+from tests.browser.conftest import ALIGNED, OURS
 
 ROOT = Path(__file__).parents[2]
 CELLS = (
@@ -89,6 +90,7 @@ def test_the_notebook_shows_slides_and_forks(
     timeline.locator("details.sk-row > summary").first.click()
     assert timeline.locator("details.sk-row .sk-body").first.is_visible()
     assert timeline.locator(".sk-pic .sk-hot").count() == 20
+    assert timeline.evaluate(ALIGNED) == OURS
     assert page.locator("[data-mime-type*=stderr]").count() == 0
     shot(page, "jupyterlab-timeline")
 

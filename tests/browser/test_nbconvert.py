@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import StatekitSaver, TimeTravel
+from tests.browser.conftest import ALIGNED, OURS
 from tests.timetravel.conftest import real_sqlite  # noqa: F401  (a fixture)
 from tests.timetravel.kit import HTML, hostile, talk
 
@@ -40,5 +41,6 @@ def test_an_exported_notebook_is_whole(
     assert page.locator(".sk-tt script, .sk-tt img").count() == 0
     rows.first.locator("> summary").click()
     assert rows.first.locator(".sk-body").is_visible()
+    assert page.locator(".sk-tt").evaluate(ALIGNED) == OURS
     shot(page, f"nbconvert-{'agent' if thread == 'agent' else 'hostile'}")
     context.close()

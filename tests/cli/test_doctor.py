@@ -20,7 +20,8 @@ from tests.graphs.builders import DeltaLog, nested
 from tests.graphs.builders import chain as builder
 from tests.servers import Servers
 from tests.stores.redis_nodes import ask, node, redis_binary
-from tests.stores_under_test import DURABLE, Store
+from tests.stores_table import DURABLE
+from tests.stores_under_test import Store
 
 
 def facts(told: Told) -> dict[str, tuple[str, str]]:

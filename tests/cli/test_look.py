@@ -202,8 +202,10 @@ def test_diff_finds_messages_by_their_id_and_has_colours_where_asked(
     assert "\x1b[32m+ messages[m3]" in colored
     assert re.sub(r"\x1b\[\d+m", "", colored) == plain
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert run("diff", "t", *url).out == plain
+    for term, without, shown in (("xterm", "", colored), ("dumb", "", plain), ("xterm", "1", plain)):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setenv("NO_COLOR", without)
+        assert run("diff", "t", *url).out == shown
 
 
 def test_control_characters_of_ids_and_values_do_not_reach_the_terminal(durable_store: Store, run: Run) -> None:

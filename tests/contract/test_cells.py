@@ -81,6 +81,24 @@ async def test_a_cell_changes_only_as_it_is_expected(saver: StatekitSaver) -> No
         assert anew.cell.rev > forced.cell.rev, "what saw the cell before could take the new one for the old"
 
 
+async def test_a_change_that_comes_after_its_deadline_changes_nothing(saver: StatekitSaver) -> None:
+    made = change(saver, expect=0, deadline_us=1 << 60)
+    assert made.made
+    assert made.cell is not None
+    for deadline_us in (1, made.now_us, made.cell.at_us):
+        for value in (b"w", None):
+            refused = change(saver, value=value, expect=made.cell.rev, deadline_us=deadline_us)
+            assert (refused.made, refused.cell) == (False, made.cell)
+            assert not change(saver, value=value, deadline_us=deadline_us).made, "whatever it has"
+    assert not change(saver, "other", expect=0, deadline_us=1).made
+    assert cell(saver, "other") is None
+    assert change(saver, "other", None, deadline_us=1).made, "what is not there is removed"
+    asked = CellChange(ref=cell_ref("test", "k"), value=b"x", expect=made.cell.rev, deadline_us=made.now_us + 10**8)
+    assert run_sync(saver.cells.change_cell(asked)).made
+    late = replace(asked, deadline_us=1)
+    assert run_sync(saver.cells.change_cell(late)).made, "a repeat after a lost reply finds what it did"
+
+
 async def test_a_change_that_is_repeated_finds_what_it_did(saver: StatekitSaver) -> None:
     first = CellChange(ref=cell_ref("test", "k"), value=b"1", expect=0)
     second = replace(first, value=b"2", operation=new_operation(), expect=None)

@@ -270,6 +270,28 @@ def test_a_target_that_differs_is_refused_unchanged_and_replaced_on_request(stor
         assert content(target) == [items for items in content(source) if items[0][0]["thread_id"] == "fork"]
 
 
+async def test_labels_go_along_and_those_of_the_target_stay(store: Store) -> None:
+    with StatekitSaver(MemoryBackend()) as source, store.open() as target:
+        chain().compile(checkpointer=source).invoke({"log": []}, config())
+        newest, older, *_ = [item.config for item in source.list(config())]
+        source.label(newest, "end")
+        source.label(older, "before \\ \0")
+        copy_threads(source, target)
+        assert target.labels("t") == source.labels("t")
+        target.label(older, "only here")
+        source.label(older, "later")
+        assert (await acopy_threads(source, target)).checkpoints == 0
+        assert target.labels("t") == {**source.labels("t"), "only here": older}
+        source.label(older, "end")
+        with pytest.raises(Misuse, match="label 'end' names checkpoint"):
+            copy_threads(source, target)
+        copy_threads(source, target, replace=True)
+        assert target.labels("t") == source.labels("t")
+        copy_threads(target, back := InMemorySaver())
+        assert copy_threads(back, target).skipped == len(list(back.list(config())))
+        assert target.labels("t") == source.labels("t")
+
+
 def test_a_value_metadata_or_write_that_differs_is_named(store: Store) -> None:
     first = checkpoint({"a": 1})
     for change, field in (

@@ -11,7 +11,7 @@ import pytest
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import StateUpdate
 
-from langgraph_statekit import Conflict, Fenced, Misuse
+from langgraph_statekit import Conflict, Fenced, Lease, Misuse
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, checkpoint, config, ids, listed, metadata, put
@@ -73,6 +73,18 @@ async def test_one_of_many_claims_gets_the_lease(real: StatekitSaver) -> None:
     assert len(got) == 1
     assert len(refused) == 7
     assert "is leased by 'w" in str(refused[0])
+
+
+async def test_whoever_is_cancelled_at_any_moment_of_asking_leaves_no_lease(real: StatekitSaver) -> None:
+    for turns in (0, 1, 2, 3, 10, 100, 1000):
+        asked = asyncio.ensure_future(real.alease("t", ttl_s=LONG_S))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked.cancel()
+        [lease] = await asyncio.gather(asked, return_exceptions=True)
+        if isinstance(lease, Lease):
+            lease.release()
+        (await real.alease("t", ttl_s=LONG_S, wait_s=LONG_S)).release()
 
 
 async def test_a_released_lease_is_free_and_its_token_stays_behind(real: StatekitSaver, saver: Face) -> None:

@@ -21,7 +21,8 @@ from tests.crash.worker import graph
 from tests.faces import LONG, checkpoint, config, metadata
 from tests.servers import Server, postgres_server, redis_server, s3_server, wait_until
 from tests.stores.verbs import deltas
-from tests.stores_under_test import STORES, Store
+from tests.stores_table import STORES
+from tests.stores_under_test import Store
 
 ITEMS = 60
 KILLS = 5

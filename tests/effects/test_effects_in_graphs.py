@@ -19,10 +19,12 @@ from langgraph_statekit import (
     EffectLedger,
     EffectUnknown,
     Fenced,
+    Finding,
     Misuse,
     Sampled,
     StatekitSaver,
     effect,
+    rollback,
 )
 from tests.effects.kit import Died, Provider
 from tests.faces import config
@@ -229,6 +231,53 @@ def test_what_cannot_be_undone_is_told_and_keeps_nothing_else_from_it(saver: Sta
     settled = ledger.on_rollback(before(app, "goods"), "compensate")
     assert [effect.key for effect in settled.compensated] == ["order 7: goods"]
     assert [effect.key for effect in settled.open] == ["unknown", "order 7: post"], "its refund is unknown by now"
+
+
+def test_effects_are_behind_a_checkpoint_after_which_they_were_made_or_given_again(
+    saver: StatekitSaver, provider: Provider
+) -> None:
+    refunds = Refunds()
+    ledger = EffectLedger(saver)
+    app = built(saver, ledger, provider, compensate=refunds.refund)
+    app.invoke({"order": 7}, AT)
+    goods, post = "order 7: goods", "order 7: post"
+    branches = [(before(app, "goods"), before(app, "post"))]
+    lease, why = saver.lease("t"), Finding("test", "to run it again")
+    app.invoke(None, {"configurable": {**branches[0][0]["configurable"], **lease.config["configurable"]}})
+    branches.append((before(app, "goods"), before(app, "post")))
+    for node in ("goods", "first"):
+        app.invoke(None, rollback(app, lease.config, lambda state: state.next == (node,), why).config)
+        branches.append((before(app, "goods"), before(app, "post")))
+    assert len({at["configurable"]["checkpoint_id"] for branch in branches for at in branch}) == 8
+    for at_goods, at_post in branches:
+        assert [effect.key for effect in ledger.on_rollback(at_goods).kept] == [post, goods]
+        assert [effect.key for effect in ledger.on_rollback(at_post).kept] == [post], "the state knows of the goods"
+    at_goods, at_post = branches[-1]
+    leased = {"configurable": {**at_post["configurable"], **lease.config["configurable"]}}
+    assert [effect.key for effect in ledger.on_rollback(leased, "compensate").compensated] == [post]
+    assert [effect.key for effect in ledger.on_rollback(at_goods).kept] == [goods]
+    assert app.invoke(None, leased)["log"] == LOG
+    assert sorted(provider.made.values()) == [1, 1, 1], "the post is paid anew, the goods are not"
+
+
+def test_an_effect_that_each_step_asks_for_is_of_the_step_that_made_it(
+    saver: StatekitSaver, provider: Provider
+) -> None:
+    ledger = EffectLedger(saver)
+
+    def node(state: State) -> Any:
+        return {"log": [ledger.run("log in", provider.charge, 1)["charged"]]}
+
+    graph = StateGraph(State)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    graph.add_conditional_edges("node", lambda state: "node" if len(state["log"]) < 40 else END, ["node", END])
+    app = graph.compile(checkpointer=saver)
+    app.invoke({"order": 7}, {**AT, "recursion_limit": 100})
+    *_, second, first, _ = [state.config for state in app.get_state_history(AT)]
+    assert len(ledger.on_rollback(first).kept) == 1
+    assert ledger.on_rollback(second).kept == []
+    assert provider.total == 1
 
 
 def test_whoever_lost_the_thread_compensates_nothing(saver: StatekitSaver, provider: Provider) -> None:

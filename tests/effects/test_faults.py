@@ -104,6 +104,7 @@ RECORDS = st.builds(
     generation=st.integers(0, 2),
     key=st.text(max_size=3),
     thread=st.sampled_from(["t", "u"]),
+    uses=st.lists(st.text(max_size=3), max_size=3).map(tuple),
     result=st.none() | st.tuples(st.text(max_size=3), st.binary(max_size=3)),
     compensates=st.booleans(),
     forgotten=st.booleans(),

@@ -20,7 +20,8 @@ import pytest
 
 from langgraph_statekit import EffectLedger, open_saver
 from tests.examples.job import EXAMPLES, ITEMS, Job, Outcome, monitor, shop
-from tests.stores_under_test import DURABLE, Store
+from tests.stores_table import DURABLE
+from tests.stores_under_test import Store
 
 KILLS = 9
 KILL_AFTER_CHANGE = """

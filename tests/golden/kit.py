@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from langgraph_statekit.checkpoint.backends import postgres_schema
-from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store, TieredStore
+from tests.stores_under_test import FileStore, PostgresStore, RedisStore, S3Store, SqliteStore, Store
+from tests.tiered_under_test import TieredStore
 
 GOLDEN = Path(__file__).parent
 TABLES = ("threads", "rows", "frames", "writes")
 KINDS = {"sqlite": "sqlite", "redis": "redis", "postgres": "postgres", "file": "file", "s3": "file", "tiered": "sqlite"}
 """The golden folder of each store; all object stores have the same objects."""
+ENCRYPTED = "encrypted"
+"""That of an encrypted store in SQLite; what is sealed is the same in each."""
 
 
 def dump(store: Store, folder: Path) -> None:

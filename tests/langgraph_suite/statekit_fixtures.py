@@ -14,13 +14,15 @@ import pytest
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
-_PATH = Path(__file__).resolve().parents[1] / "stores_under_test.py"
-_SPEC = importlib.util.spec_from_file_location("stores_under_test", _PATH)
+# Under another name, as LangGraph's own tests have that of ours.
+_TESTS = Path(__file__).resolve().parents[1]
+_SPEC = importlib.util.spec_from_file_location(
+    "statekit_tests", _TESTS / "__init__.py", submodule_search_locations=[str(_TESTS)]
+)
 assert _SPEC is not None
-assert _SPEC.loader is not None
-_stores = importlib.util.module_from_spec(_SPEC)
-sys.modules["stores_under_test"] = _stores
-_SPEC.loader.exec_module(_stores)
+sys.modules["statekit_tests"] = importlib.util.module_from_spec(_SPEC)
+_stores: Any = importlib.import_module("statekit_tests.stores_under_test")
+_table: Any = importlib.import_module("statekit_tests.stores_table")
 if os.environ.get("STATEKIT_SUITE_ALL_FEATURES"):
     _stores.DEFAULTS.update(_stores.all_features())
     if os.environ["STATEKIT_SUITE_STORE"] != "memory":
@@ -32,7 +34,7 @@ if hasattr(langchain_core.language_models.base, "_get_langchain_version"):
 
 
 def _new_store(directory: Path) -> Any:
-    return _stores.STORES[os.environ["STATEKIT_SUITE_STORE"]](
+    return {**_table.STORES, **_table.ON_REQUEST}[os.environ["STATEKIT_SUITE_STORE"]](
         lambda kind: os.environ[f"STATEKIT_TEST_{kind.upper()}_URL"], directory
     )
 

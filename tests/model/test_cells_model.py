@@ -22,6 +22,7 @@ CHANGES = st.tuples(
     st.lists(st.sampled_from(GROUPS), max_size=2, unique=True).map(tuple),
     st.sampled_from(["any", "absent", "current", "before", "any", "current"]),
     st.sampled_from([None, None, "held", "late"]),
+    st.sampled_from([None, None, None, 1 << 60, 1]),
     st.booleans(),
 )
 
@@ -41,7 +42,9 @@ class Worker:
     def _own(self, thread: str) -> str:
         return thread and f"{thread} {self._mark}"
 
-    def change(self, ref: CellRef, value: Any, groups: Any, expect: str, token: str | None, twice: bool) -> list[Any]:
+    def change(
+        self, ref: CellRef, value: Any, groups: Any, expect: str, token: str | None, deadline: int | None, twice: bool
+    ) -> list[Any]:
         own = CellRef(f"{ref.kind} {self._mark}", self._own(ref.thread), ref.key)
         seen = self._revs.setdefault(ref, [])
         current = next(iter(self._store.cells(CellQuery(kind=own.kind, refs=[own])).cells), None)
@@ -53,7 +56,8 @@ class Worker:
         }
         tokens = {None: None, "held": self._token, "late": self._token - 1}
         fenced = tokens[token] if ref.thread else None
-        change = CellChange(ref=own, value=value, groups=groups, expect=expected[expect], token=fenced)
+        limits: Any = {"expect": expected[expect], "token": fenced, "deadline_us": deadline}
+        change = CellChange(ref=own, value=value, groups=groups, **limits)
         results = [self._store.change_cells([change])[0] for _ in range(1 + twice)]
         told: list[Any] = []
         for result in results:

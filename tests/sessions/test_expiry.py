@@ -7,6 +7,7 @@ import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,46 +81,74 @@ async def test_use_keeps_a_session_alive(quick: Any) -> None:
     assert (await sessions.aget(made.session_id)).expires_at == before
 
 
+async def hurry(manager: SessionManager, session_id: str) -> None:
+    """Let a session expire now."""
+    await manager._async.change(session_id, lambda record, now_us: replace(record, idle_us=1))
+
+
 @pytest.mark.parametrize("policy", ["keep", "delete", "summary"])
-async def test_a_session_that_was_used_at_the_last_moment_stays_whole(
+async def test_a_session_that_is_taken_over_at_the_last_moment_stays_whole(
     real: StatekitSaver, monkeypatch: Any, policy: str
 ) -> None:
     on_expiry: Any = (lambda session, values: {}) if policy == "summary" else policy
-    here, there = (
-        SessionManager(real, agent="support", version=1, idle_s=SHORT_S, warn_s=0, on_expiry=on_expiry)
-        for _ in range(2)
-    )
+    here, there = (SessionManager(real, agent="support", version=1, warn_s=0, on_expiry=on_expiry) for _ in range(2))
     made = await here.acreate("ann")
-    async with here.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
-    write, read = here._async.cells.change_cell, there._async.read
-    late, over = asyncio.Event(), asyncio.Event()
-
-    async def written_late(change: Any) -> Any:
-        late.set()
-        await over.wait()
-        return await write(change)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(here._async.cells, "change_cell", written_late)
-        touch = asyncio.create_task(here.atouch(made.session_id))
-        await late.wait()
-        patch.undo()
+    dead = await here.turn(made.session_id).__aenter__()
+    await chat(real).ainvoke(says("hello"), dead.config)
+    assert dead._lease is not None
+    await here._async.release(dead._lease)  # its process died
+    await hurry(here, made.session_id)
+    read, turn = there._async.read, here.turn(made.session_id, on_busy="interrupt")
+    listed = there._async.settings
+    monkeypatch.setattr(there._async, "settings", replace(listed, idle_us=1))  # which passes over nothing
 
     async def read_before(session_id: str) -> Any:
         monkeypatch.undo()
         found = await read(session_id)
-        over.set()
-        await touch
+        await turn.__aenter__()
         return found
 
-    await expired(there, made.session_id)
     monkeypatch.setattr(there._async, "read", read_before)
     assert await there.aclean() == (0, 0, 0, 0)
-    assert (await touch).status == "idle"
+    await turn.__aexit__(None, None, None)
     found = await here.aget(made.session_id)
-    assert (found.rev, found.left) == (touch.result().rev, None)
-    assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is not None
+    assert (found.status, found.left, found.message_count) == ("idle", None, 2)
+
+
+@pytest.mark.parametrize("use", ["touch", "turn", "update_metadata", "close"])
+async def test_nothing_that_comes_too_late_revives_a_session(
+    manager: SessionManager, sessions: Any, real: StatekitSaver, monkeypatch: Any, use: str
+) -> None:
+    made = await manager.acreate("ann")
+    await hurry(manager, made.session_id)
+    before = await manager.aget(made.session_id)
+    assert before.status == "expired"
+    read, write = real.backend.cells, real.backend.change_cells
+
+    def early(query: Any) -> Any:
+        """Read as it was before the session expired."""
+        return read(query)._replace(now_us=int(made.active_at.timestamp() * 1e6))
+
+    def late(changes: Any) -> Any:
+        monkeypatch.undo()
+        return write(changes)
+
+    monkeypatch.setattr(real.backend, "cells", early)
+    monkeypatch.setattr(real.backend, "change_cells", late)
+    if use == "touch":
+        with pytest.raises(SessionEnded, match="expired"):
+            await sessions.atouch(made.session_id)
+    elif use == "turn":
+        with pytest.raises(SessionEnded, match="expired"):
+            await sessions.turn(made.session_id).__aenter__()
+    elif use == "update_metadata":
+        assert (await sessions.aupdate_metadata(made.session_id, {"x": 1})).metadata == {"x": 1}
+    else:
+        assert (await sessions.aclose(made.session_id)).status == "expired"
+    assert real.backend.change_cells == write, "it was tried"
+    found = await sessions.aget(made.session_id)
+    assert (found.status, found.active_at, found.expires_at) == ("expired", made.active_at, before.expires_at)
+    assert (found.rev == before.rev) == (use != "update_metadata")
 
 
 async def test_each_session_is_warned_of_once_before_it_expires(

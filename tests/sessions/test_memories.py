@@ -6,20 +6,25 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
 from langgraph.types import Command
+from psycopg.rows import dict_row
 
 from langgraph_statekit import Memories, Misuse, SessionManager, memory_node, memory_tools
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.sessions.memory_nodes import as_prompt
+from tests.servers import Servers
 from tests.sessions.kit import Chat, says
 from tests.sessions.test_sessions import HOSTILE
+from tests.stores_under_test import unique
 
 
 def sqlite_store() -> BaseStore:
@@ -52,6 +57,26 @@ def test_what_was_remembered_is_listed_once_until_it_is_forgotten(memories: Memo
     assert [gone.text for gone in memories.forget_all("ann")] == ["我对花生过敏"]
     assert texts(memories) == []
     assert as_prompt([]) == ""
+
+
+def test_what_a_store_might_refuse_is_remembered_on_postgres(servers: Servers) -> None:
+    with psycopg.connect(servers.url("postgres"), autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {(schema := unique())}")
+        try:
+            options = {"options": f"-c search_path={schema}", "autocommit": True, "row_factory": dict_row}
+            with psycopg.connect(servers.url("postgres"), **options) as conn:  # type: ignore[arg-type]
+                store = PostgresStore(conn)
+                store.setup()
+                memories = Memories(store)
+                source = {"message": "m\0", "half": "\udc00", "path": "C:\\u0000", "n": [1.5, None, {"": True}]}
+                kept = memories.remember("a\0b", "I like \0 tea \ud800 \\u0000 茶", source)
+                assert (kept.text, kept.source) == ("I like \ufffd tea \ufffd \\u0000 茶", source)
+                assert memories.remember("a\0b", kept.text) == kept
+                assert memories.list_memories("a\0b") == [kept]
+                assert memories.list_memories("ab") == []
+                assert memories.forget("a\0b", "tea") == [kept]
+        finally:
+            db.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def test_users_with_hostile_ids_share_nothing(memories: Memories) -> None:

@@ -201,22 +201,40 @@ async def test_a_record_that_cannot_be_read_holds_up_neither_clean_up_nor_erasur
         assert [one.session_id for one in await manager.alist()] == [other.session_id]
 
 
-async def test_nothing_of_an_erased_user_stands_in_the_file_of_a_database(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["hot", "both", "cold"])
+async def test_nothing_of_an_erased_user_stands_in_the_files_of_a_store(tmp_path: Path, where: str) -> None:
     path = tmp_path / "chat.db"
-    async with open_saver(f"sqlite:///{path}", encryption=None) as saver:
+    tiers: Any = {} if where == "hot" else {"cold": f"file://{tmp_path}/cold", "mode": "write_through"}
+    async with open_saver(f"sqlite:///{path}", encryption=None, **tiers) as saver:
         manager = SessionManager(saver, agent="support", version=1)
         kept = await talked(manager, "bob", "stays")
+
+        def cold() -> set[Path]:
+            return {file for file in tmp_path.rglob("cold/**/*") if file.is_file()}
+
+        below = cold()
         for _ in range(2):
             id = await talked(
                 manager, "ann@example.org", *(f"kwyjibo {number} " + "x" * 2000 * number for number in range(4))
             )
 
         def held(word: str) -> int:
-            return sum(file.read_bytes().count(word.encode()) for file in tmp_path.glob("chat.db*"))
+            files = [file for file in tmp_path.rglob("*") if file.is_file()]
+            return sum(file.read_bytes().count(word.encode()) for file in files)
 
+        if where == "cold":
+            assert saver.tiers.evict(id)  # type: ignore[attr-defined]
         assert held("kwyjibo") > 0
         assert held("ann@example.org") > 0
-        assert (await manager.aerase_user("ann@example.org")).left == ()
+        left = (await manager.aerase_user("ann@example.org")).left
+        assert left == (
+            ()
+            if where == "hot"
+            else ("2 tombstones of threads, without their ids, so that no late upload brings one back",)
+        )
+        stones = cold() - below
+        assert len(stones) == (0 if where == "hot" else 2)
+        assert all(file.stat().st_size < 200 for file in stones)
         assert {word: held(word) for word in ("kwyjibo", "ann@example.org", id)} == {
             "kwyjibo": 0,
             "ann@example.org": 0,

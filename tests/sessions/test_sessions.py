@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import uuid
 from typing import Any
@@ -20,6 +21,7 @@ from langgraph_statekit import (
     thread_id,
 )
 from tests.sessions.kit import chat, says
+from tests.stores_under_test import Store
 
 HOSTILE = [
     *(
@@ -40,7 +42,7 @@ HOSTILE = [
         'a"b',
         "'; DROP TABLE x",
     ),
-    *("é", "e\u0301", "💥", "a\nb", "a\0b", "\ud800", "\\u0000", "x" * 300, "null", "0", "\x1f", "user"),
+    *("é", "e\u0301", "💥", "a\nb", "a\0b", "\\ud800", "\\u0000", "x" * 300, "null", "0", "\x1f", "user"),
 ]
 
 
@@ -162,7 +164,39 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
     assert other_agent.list() == other_version.list() == []
 
 
-async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
+async def test_a_session_of_another_tenant_is_not_there(durable_store: Store) -> None:
+    async with (
+        durable_store.open(tenant="acme") as acme,
+        durable_store.open(tenant="Acme") as other,
+        durable_store.open() as nobody,
+    ):
+        own, *strangers = (SessionManager(saver, agent="support", version=1) for saver in (acme, other, nobody))
+        made = await own.acreate("ann", metadata={"secret": 1})
+        async with own.turn(made.session_id) as turn:
+            await chat(acme).ainvoke(says("hello"), turn.config)
+        kept, id = await own.aget(made.session_id), made.session_id
+        for stranger in strangers:
+            for use in (
+                lambda it=stranger: it.aget(id, "ann"),
+                lambda it=stranger: it.aconfig(id, "ann"),
+                lambda it=stranger: it.turn(id, "ann").__aenter__(),
+                lambda it=stranger: it.atouch(id),
+                lambda it=stranger: it.aclose(id),
+                lambda it=stranger: it.aupdate_metadata(id, {"x": 1}),
+                lambda it=stranger: it.aexport_session(id, io.BytesIO()),
+                lambda it=stranger: anext(it.awatch(id)),
+            ):
+                with pytest.raises(SessionMissing):
+                    await use()
+            await stranger.adelete(id)
+            assert await stranger.alist() == await stranger.alist(user_id="ann") == []
+            assert (await stranger.aerase_user("ann")).session_ids == ()
+            assert (await stranger.aexport_user("ann", io.BytesIO())).session_ids == ()
+        assert await own.aget(id, "ann") == kept
+        assert len(texts := (await chat(acme).aget_state(await own.aconfig(id))).values["messages"]) == 2, texts
+
+
+async def test_users_with_hostile_ids_are_kept_apart(sessions: Any, real: StatekitSaver) -> None:
     users = [user for user in HOSTILE if user]
     made = {user: await sessions.acreate(user, metadata={"of": user}) for user in users}
     for user in users:
@@ -170,14 +204,21 @@ async def test_users_with_hostile_ids_are_kept_apart(sessions: Any) -> None:
         assert found == made[user]
         assert (found.user_id, found.metadata) == (user, {"of": user})
     assert len(await sessions.alist(limit=1000)) == len(users)
-    for wrong in ("", "\ud83d\ude00"):  # which JSON makes the user "😀" of
+    for user in ("*", "a\0b", "'; DROP TABLE x", "\\u0000", "💥"):
+        async with sessions.turn(made[user].session_id, user) as turn:
+            await chat(real).ainvoke(says(f"I am {user}"), turn.config)
+        assert (await sessions.aget(made[user].session_id, user)).message_count == 2
+        await sessions.adelete(made[user].session_id, user)
+        assert await sessions.alist(user_id=user) == []
+    assert len(await sessions.alist(limit=1000)) == len(users) - 5
+    for wrong in ("", "\ud800", "\ud83d\ude00"):  # JSON makes the user "😀" of the last one
         with pytest.raises(Misuse, match="user_id"):
             await sessions.acreate(wrong)
 
 
 async def test_agents_with_hostile_names_are_kept_apart(manager: SessionManager) -> None:
     everyone = SessionManager(manager.saver)
-    agents = [*(agent for agent in HOSTILE if agent), "a_v1", "a_v1_b", "%5F", "support_v1_x"]
+    agents = [*(agent for agent in HOSTILE if agent), "\ud800", "a_v1", "a_v1_b", "%5F", "support_v1_x"]
     made = {agent: await everyone.acreate("ann", agent, 1) for agent in agents}
     for agent in agents:
         (found,) = await everyone.alist(agent=agent)

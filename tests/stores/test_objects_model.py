@@ -117,12 +117,13 @@ class History:
         refs = list(self._rows)
         drop = self._random.sample(refs, min(len(refs), 2))
         keys = [k for ref in drop for k in self._rows[ref][1] if self._random.random() < 0.5]
-        hide = {ref: (None, "up", True) for ref in self._random.sample(refs, min(len(refs), 1)) if ref not in drop}
+        hide = [ref for ref in self._random.sample(refs, min(len(refs), 1)) if ref not in drop]
         thread = self._random.choice(THREADS)
 
         def plan(outline: Any) -> Change:
             there = {item.ref for item in outline.rows}
-            return Change(drop=drop, drop_frames=keys, relink={ref: link for ref, link in hide.items() if ref in there})
+            relink = [Row(ref, via="up", hidden=True) for ref in hide if ref in there]
+            return Change(drop=drop, drop_frames=keys, relink=relink)
 
         return change(thread, plan)
 

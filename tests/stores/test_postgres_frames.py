@@ -279,8 +279,8 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
     def keys() -> list[bytes]:
         return [key(channel, pick.randrange(4)) for channel in (1, 2)][: pick.randrange(3)]
 
-    def link() -> tuple[str | None, str | None, bool]:
-        return pick.choice([None, *ids]), pick.choice([None, *ids]), pick.random() < 0.4
+    def linked(thread: str) -> Row:
+        return Row(ref(thread), pick.choice([None, *ids]), pick.choice([None, *ids]), hidden=pick.random() < 0.4)
 
     for step in range(80):
         thread, other = pick.sample(threads, 2)
@@ -293,7 +293,7 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
                 change = Change(
                     drop=[ref(thread) for _ in range(pick.randrange(3))],
                     drop_frames=keys(),
-                    relink={ref(thread): link() for _ in range(2)},
+                    relink=[*{row.ref: row for row in (linked(thread), linked(thread))}.values()],
                 )
                 late = pick.random() < 0.2
                 results = [each.apply(thread, each.outline(thread).rev + late, change) for each in (memory, store)]
@@ -308,7 +308,7 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
                         batch.append(SaveWrites(ref(pick.choice(threads)), some))
                         continue
                     new = Row(
-                        ref(pick.choice(threads)), *link()[:2], packed_keys=b"".join(keys()),
+                        ref(pick.choice(threads)), pick.choice([None, *ids]), pick.choice([None, *ids]), packed_keys=b"".join(keys()),
                         run_id=pick.choice([None, "r0", "r1", "r2"]), packed_deltas=key(1, 0)[:8] * pick.randrange(2),
                         body=number,
                     )  # fmt: skip

@@ -231,7 +231,7 @@ def test_a_change_of_thousands_of_rows_is_one_step(backend: RedisBackend) -> Non
     change = Change(
         drop=[each.ref for each in dropped],
         drop_frames=[each.keys[0] for each in dropped],
-        relink={each.ref: ("p", "v", True) for each in hidden},
+        relink=[each._replace(parent="p", via="v", hidden=True) for each in hidden],
     )
     assert not backend.apply("t", outline.rev - 1, change)
     assert backend.apply("t", outline.rev, change)

@@ -95,10 +95,15 @@ class History:
                 lambda: Change(
                     drop=self.some([*refs, self.ref(thread)]),
                     drop_frames=self.some(KEYS + tuple(outline.frames)),
-                    relink={
-                        ref: (self.pick.choice((None, "1")), self.pick.choice((None, "")), self.pick.random() < 0.5)
+                    relink=[
+                        Row(
+                            ref,
+                            self.pick.choice((None, "1")),
+                            self.pick.choice((None, "")),
+                            hidden=self.pick.random() < 0.5,
+                        )
                         for ref in self.some([*refs, self.ref(thread)])
-                    },
+                    ],
                 ),
             )
         )()

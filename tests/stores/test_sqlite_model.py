@@ -155,7 +155,9 @@ class History:
         outline = self.stores[0].outline(thread)
         refs = [each.ref for each in outline.rows]
         visible = [each.ref for each in outline.rows if not each.hidden]
-        relink = {ref: (*self.link(), self.pick.random() < 0.4) for ref in self.some([*refs, self.ref(thread)])}
+        relink = [
+            Row(ref, *self.link(), hidden=self.pick.random() < 0.4) for ref in self.some([*refs, self.ref(thread)])
+        ]
         change = self.pick.choice(
             (
                 keep_only(outline, set(self.some(visible))),

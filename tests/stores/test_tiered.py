@@ -111,9 +111,11 @@ class Place:
         self.lives = 0
 
     def open(self, cold: Driver | None = None, retry_s: float = 0.0, **options: Any) -> TieredSaver:
-        hot = SqliteSaver(self._directory / f"hot {self.lives}.db")
         below = ObjectStoreSaver(cold or self.driver, prefix=self._prefix, retry_s=retry_s)
-        return TieredSaver(hot, below, **{"max_lag_s": 3600.0, "grace_s": 0.0, **options})
+        return TieredSaver(self.hot(), below, **{"max_lag_s": 3600.0, "grace_s": 0.0, **options})
+
+    def hot(self) -> StatekitSaver:
+        return SqliteSaver(self._directory / f"hot {self.lives}.db")
 
     def lose_hot(self) -> None:
         self.lives += 1
@@ -157,7 +159,7 @@ def doomed(place: Place, fate: Fate, **options: Any) -> TieredSaver:
     saver.setup()
     tiers = saver.tiers
     tiers._tier = tiers.moving._hot = tiers.uploading._hot = Mortal(tiers._tier, fate)
-    tiers._hot = Mortal(tiers._hot, fate)
+    tiers._hot = tiers.saving._hot = Mortal(tiers._hot, fate)
     return saver
 
 
@@ -254,7 +256,7 @@ def test_what_a_dead_worker_left_is_uploaded_by_another(local: Place) -> None:
     dead = local.open()
     dead.setup()
     assert len(list(grow(dead, 3))) == 3
-    with SqliteSaver(local._directory / "hot 0.db") as plain:  # and one that knows nothing of tiers
+    with local.hot() as plain:  # and one that knows nothing of tiers
         assert len(list(grow(plain, 2))) == 2
     with local.open() as saver:
         assert saver.tiers._tier.dirty(1 << 62, 10) == [THREAD]

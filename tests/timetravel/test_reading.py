@@ -19,7 +19,9 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
 from langgraph_statekit import CheckpointMissing, Misuse, TimeTravel, migrates, state_version
+from langgraph_statekit.checkpoint import messages
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.timetravel import history
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, put, talk
 
 
@@ -168,6 +170,34 @@ def test_the_first_view_reads_as_much_of_a_long_thread_as_of_a_short_one() -> No
     assert counts[0] == counts[1]
 
 
+async def test_the_first_view_asks_the_store_as_often_however_long_the_thread(
+    real: StatekitSaver, monkeypatch: Any
+) -> None:
+    asked: list[str] = []
+
+    def count(verb: str, call: Any) -> Any:
+        def counted(*args: Any, **options: Any) -> Any:
+            asked.append(verb)
+            return call(*args, **options)
+
+        return counted
+
+    for verb in ("load", "rows", "fill", "outline", "headers", "cells", "leases"):
+        monkeypatch.setattr(real.backend, verb, count(verb, getattr(real.backend, verb)))
+    counts = []
+    for length in (60, 300):
+        put(real, f"t{length}", [{"n": at, "log": "x"} for at in range(length)])
+        tt = TimeTravel(real, thread_id=f"t{length}")
+        tt.label("begin", tt.at(0).id)
+        asked.clear()
+        shown = tt.timeline(limit=50)
+        assert (len(shown.page.moments), shown.page.older, [*shown.labels]) == (50, True, ["begin"])
+        counts.append(sorted(asked))
+    assert counts[0] == counts[1]
+    assert "outline" not in asked
+    assert len(asked) <= 9, asked
+
+
 def test_a_page_keeps_no_values(real_sqlite: StatekitSaver) -> None:
     put(real_sqlite, "t", [{"big": f"{at}" + "x" * 2_000_000} for at in range(60)])
     tt = TimeTravel(real_sqlite, thread_id="t")
@@ -178,6 +208,26 @@ def test_a_page_keeps_no_values(real_sqlite: StatekitSaver) -> None:
         assert tracemalloc.get_traced_memory()[1] < 60_000_000  # the values of the page weigh 100 MB
     finally:
         tracemalloc.stop()
+
+
+def test_a_page_of_a_growing_chat_makes_each_message_once_and_tells_the_same(
+    real_sqlite: StatekitSaver, monkeypatch: Any
+) -> None:
+    said = [HumanMessage(f"{at} " + "word " * 40, id=f"m{at}") for at in range(70)]
+    put(real_sqlite, "t", [{"messages": said[: at + 1], "n": at // 2} for at in range(70)])
+    tt, made = TimeTravel(real_sqlite, thread_id="t"), []
+    make = messages._messages
+
+    def counted(rows: Any, decode: Any) -> Any:
+        made.extend(rows)
+        return make(rows, decode)
+
+    monkeypatch.setattr(messages, "_messages", counted)
+    found = tt.timeline(limit=50)
+    assert len(made) == 70
+    monkeypatch.setattr(history, "looking", lambda side: side)
+    assert tt.timeline(limit=50).page == found.page
+    assert len(made) > 1000
 
 
 def test_what_was_lost_long_ago_is_on_the_first_page(in_memory: Any) -> None:

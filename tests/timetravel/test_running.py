@@ -15,6 +15,7 @@ from langgraph_statekit import EffectLedger, Fenced, Misuse, NotMade, StatekitSa
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.rehearsal import is_rehearsal, not_made
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, talk
+from tests.versions.states import Third
 
 
 class Log(TypedDict, total=False):
@@ -238,3 +239,13 @@ def test_a_replay_stores_nothing_in_a_store_without_effects(real_sqlite: Stateki
     graph.invoke({"log": []}, named("t"), durability="sync")
     assert "'order-1' is not recorded" in TimeTravel(graph, named("t")).replay().ran.stopped
     assert ledger.list() == []
+
+
+def test_a_fork_keeps_the_version_of_the_state_that_it_copies(real_sqlite: StatekitSaver) -> None:
+    third = real_sqlite.with_state(Third)
+    builder: Any = StateGraph(Third)
+    builder.add_node("look", lambda state: {"log": [{"text": "seen"}]})
+    graph = builder.add_edge(START, "look").compile(checkpointer=third)
+    graph.invoke({"log": [{"text": "begun"}]}, named("t"))
+    TimeTravel(real_sqlite, named("t")).fork(0)  # a saver without the schema does not know the version
+    assert graph.invoke(None, named("t"))["log"] == [{"text": "begun"}, {"text": "seen"}]

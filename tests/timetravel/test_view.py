@@ -57,7 +57,7 @@ class Checked(HTMLParser):
             if name == "href" and not re.fullmatch(r"#[\w-]+", value or ""):
                 self.odd.append(f"{tag} {name}={value!r}")
             if name == "style" and not re.fullmatch(
-                r"margin-left:[\d.]+em|min-width:\d+px|left:[\d.]+%;top:\d+px", value or ""
+                r"display:none|margin-left:[\d.]+em|min-width:\d+px|left:[\d.]+%;top:\d+px", value or ""
             ):
                 self.odd.append(f"{tag} {name}={value!r}")
         self.rows += tag == "details" and ("class", "sk-row") in attrs

@@ -184,6 +184,28 @@ def test_no_object_is_shared_between_loads_or_messages(value: list[lc.BaseMessag
     assert len(found) == len(set(found))
 
 
+@given(st.lists(whole(), min_size=1, max_size=20), st.lists(whole(), max_size=3), st.integers(0, 20))
+def test_a_list_that_a_known_one_begins_with_is_taken_from_it(
+    value: list[lc.BaseMessage], other: list[lc.BaseMessage], size: int
+) -> None:
+    packed, known = messages.dump(value, encode), messages.Known()
+    assume(packed is not None)
+    assert packed is not None
+    assert known.beginning(packed) is None
+    known.learn(packed, held := messages.load(packed, decode))
+    for part in (value[:size], [*value[:size], *other]):
+        if (data := messages.dump(part, encode)) is None:
+            continue
+        found = known.beginning(data)
+        if part == value[:size]:
+            assert found is not None
+        if found is not None:
+            assert_same(found, messages.load(data, decode))
+            assert all(one is two for one, two in zip(found, held, strict=False))
+    if (one := messages.dump(value[0], encode)) is not None:
+        assert known.beginning(one) is None, "a message is no list"
+
+
 def rows_of(data: bytes) -> bytes:
     head = {0xDC: 3, 0xDD: 5}.get(data[2], 1)
     return data[2 + head :]

@@ -72,6 +72,10 @@ def test_every_changed_byte_and_every_cut_is_noticed(data_key: Any) -> None:
         {"packed_deltas": b""},
         {"run_id": None},
         {"body": seal(b"body")},
+        {"parent": None},
+        {"hidden": True},
+        {"via": None},
+        {"via": "far"},
     ],
 )
 def test_a_row_that_was_moved_or_has_other_contents_is_not_opened(data_key: Any, changed: dict[str, Any]) -> None:
@@ -79,9 +83,18 @@ def test_a_row_that_was_moved_or_has_other_contents_is_not_opened(data_key: Any,
         data_key.open_row(data_key.seal_row(ROW)._replace(**changed))
 
 
-def test_what_retention_and_the_store_change_in_a_row_does_not_matter(data_key: Any) -> None:
-    moved = ROW._replace(parent=None, via="far", seq=9, hidden=True)
-    assert data_key.open_row(data_key.seal_row(ROW)._replace(parent=None, via="far", seq=9, hidden=True)) == moved
+@pytest.mark.parametrize("via", [None, "", "far", "=ns", "\\\\!"])
+def test_what_retention_changes_in_a_row_is_tagged_anew(data_key: Any, via: str | None) -> None:
+    moved = ROW._replace(parent=None, via=via, hidden=True)
+    linked = data_key.tag_row(moved)
+    assert data_key.untag_row(linked) == moved
+    assert data_key.open_row(data_key.seal_row(ROW)._replace(parent=None, via=linked.via, hidden=True)) == moved
+    assert data_key.open_row(data_key.seal_row(ROW)._replace(seq=9)) == ROW._replace(seq=9), "the store gives it"
+    with pytest.raises(Corrupt, match="checkpoint 'id' of thread 't'"):
+        ENCRYPTION.new("t").untag_row(linked)
+    for at in range(len(linked.via)):
+        with pytest.raises(Corrupt):
+            data_key.untag_row(linked._replace(via=f"{linked.via[:at]}~{linked.via[at + 1 :]}"))
 
 
 def test_a_write_or_a_frame_that_was_moved_is_not_opened(data_key: Any) -> None:

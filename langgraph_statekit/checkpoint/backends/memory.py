@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.cells import (
     CellQuery,
     CellRef,
     Changed,
+    effects_of,
     is_news,
     page_of,
 )
@@ -217,7 +218,8 @@ class MemoryBackend:
             thread = self._alive(query.thread) or Thread()
             if query.refresh:
                 self._live_on(query.thread)
-            return [row for row in thread.latest(query.ns) if self._selects(thread, query, row)][: query.limit]
+            rows = thread.latest(query.ns, hidden=query.hidden)
+            return [row for row in rows if self._selects(thread, query, row)][: query.limit]
 
     def _selects(self, thread: Thread, query: Query, row: Row) -> bool:
         if query.id not in (None, row.ref.id) or (query.below_seq is not None and row.seq >= query.below_seq):
@@ -253,19 +255,20 @@ class MemoryBackend:
                 held.writes.pop(ref, None)
             for key in change.drop_frames:
                 held.frames.pop(key, None)
-            for ref, (parent, via, hidden) in change.relink.items():
-                if ref in held.rows:
-                    held.rows[ref] = held.rows[ref]._replace(parent=parent, via=via, hidden=hidden)
+            for row in change.relink:
+                if row.ref in held.rows:
+                    held.rows[row.ref] = held.rows[row.ref].linked(row)
             held.rev += 1
             if not held.rows:
                 self._threads.pop(thread, None)
             self._live_on(thread)
             return True
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         with self._lock:
             self._threads.pop(thread, None)
             self._leases.pop(thread, None)
+            return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:

@@ -37,9 +37,9 @@ class Thread:
             seq += 1
         return seq
 
-    def latest(self, ns: str | None = None) -> list[Row]:
-        """Visible rows, highest `seq` first."""
-        rows = (row for row in self.rows.values() if not row.hidden and ns in (None, row.ref.ns))
+    def latest(self, ns: str | None = None, *, hidden: bool = False) -> list[Row]:
+        """Visible rows, or the hidden ones, highest `seq` first."""
+        rows = (row for row in self.rows.values() if row.hidden == hidden and ns in (None, row.ref.ns))
         return sorted(rows, key=lambda row: -row.seq)
 
     def fill(

@@ -44,7 +44,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     version,
     warmed,
 )
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -230,7 +230,7 @@ class PostgresBackend:
             _BEFORE: query.before,
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join([_ALIVE, "thread_id = %b", "NOT hidden", *given])
+        where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
         found = self._run(
             f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
             *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
@@ -288,12 +288,14 @@ class PostgresBackend:
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
             " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
             *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
-            *columns(((ref.ns, ref.id, *link) for ref, link in change.relink.items()), 5),
+            *columns(((row.ref.ns, row.ref.id, row.parent, row.via, row.hidden) for row in change.relink), 5),
         )
         return bool(done)
 
-    def drop_thread(self, thread: str) -> None:
-        self._run("SELECT {schema}.delete_1(%b)", thread)
+    def drop_thread(self, thread: str) -> bool:
+        wanted = f"SELECT {{schema}}.delete_1(%b), {postgres_cells.LISTED}"
+        [[_, left]] = self._run(wanted, thread, *postgres_cells.list_of(effects_of(thread)))
+        return bool(left)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b, %b)", source, target, operation, header or None)

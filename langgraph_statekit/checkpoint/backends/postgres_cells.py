@@ -14,11 +14,13 @@ Run = Callable[..., Sequence[Sequence[Any]]]
 
 SWEEP: Final = "SELECT {schema}.sweep_cells_1(%b)"
 SWEEP_CELLS: Final = 500
+# No cell has the rev -1, so a change that comes after its deadline is one that finds another cell than it expects.
 _CHANGE: Final = (
     "SELECT n, d.* FROM unnest(%b::text[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::bigint[],"
-    " %b::bigint[], %b::bigint[], %b::text[]) WITH ORDINALITY"
-    " AS c (kind, thread, key, data, lists, expect, fence, life, asked, n), {schema}.change_cell_1("
-    "thread, kind, key, data, ARRAY(SELECT jsonb_array_elements_text(c.lists::jsonb)), expect, fence, life, asked) d"
+    " %b::bigint[], %b::bigint[], %b::text[], %b::bigint[]) WITH ORDINALITY"
+    " AS c (kind, thread, key, data, lists, expect, fence, life, asked, deadline, n), {schema}.change_cell_1("
+    "thread, kind, key, data, ARRAY(SELECT jsonb_array_elements_text(c.lists::jsonb)),"
+    " CASE WHEN deadline <= {schema}.clock_us_1() THEN -1 ELSE expect END, fence, life, asked) d"
 )
 _COLUMNS: Final = "c.kind, c.thread_id, c.key, c.value, c.lists, c.rev, c.operation"
 _NOT_OVER: Final = "(c.until_us IS NULL OR c.until_us > t.now)"
@@ -37,12 +39,14 @@ _LISTED: Final = (
     " ORDER BY l.rev DESC, l.thread_id DESC, l.key DESC LIMIT %b) AS c ON true"
 )
 _NEWEST: Final = (1 << 62, "", "")
+LISTED: Final = "EXISTS (SELECT FROM {schema}.cell_lists l WHERE l.kind = %b AND l.list = %b)"
+"""Whether there is something in a list, which `list_of` names."""
 
 
 def change(run: Run, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
     """See `Backend.change_cells`."""
     order = sorted(range(len(changes)), key=lambda at: (changes[at].thread, changes[at].ref))  # as saves lock them
-    wanted = columns((_plain(changes[at]) for at in order), 9)
+    wanted = columns((_plain(changes[at]) for at in order), 10)
     results: list[Changed | Exception] = [fenced(each) for each in changes]
     for place, made, now_us, value, lists, rev, operation in run(_CHANGE, *wanted):
         if made is not None:
@@ -57,15 +61,20 @@ def read(run: Run, query: CellQuery) -> CellPage:
     if query.refs is not None:
         found = run(_NAMED, *columns(query.refs, 3))
     else:
-        name = "" if query.group is None else f"={query.group}"
-        found = run(_LISTED, query.kind, name, *(query.before or _NEWEST), query.limit)
+        found = run(_LISTED, *list_of(query), *(query.before or _NEWEST), query.limit)
     cells = [_cell(CellRef(*values[:3]), *values[3:]) for _, *values in found if values[0] is not None]
     return CellPage(cells, found[0][0])
 
 
+def list_of(query: CellQuery) -> tuple[str, str]:
+    """Return kind and name of the list that a query asks for."""
+    return query.kind, "" if query.group is None else f"={query.group}"
+
+
 def _plain(change: CellChange) -> tuple[object, ...]:
     lists = json.dumps(["", *dict.fromkeys(f"={group}" for group in change.groups)])
-    return *change.ref, change.value, lists, change.expect, change.token, change.ttl_us, change.operation
+    limits = change.expect, change.token, change.ttl_us, change.operation, change.deadline_us
+    return *change.ref, change.value, lists, *limits
 
 
 def _cell(ref: CellRef, value: bytes, lists: Sequence[str], rev: int, operation: str) -> Cell:

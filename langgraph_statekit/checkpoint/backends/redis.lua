@@ -1,8 +1,9 @@
 -- Every verb of the store as one atomic script: ARGV[1] names the verb.
 --
--- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, and the thread's lease.
+-- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, the thread's lease, and what
+-- is noted for a cold store (see redis_tier.lua): the thread's tier and touched, and the tiers of its bucket.
 --   meta    hash: v = format, rev, seq = highest one given, by = operation of the copy, op = that of the last apply,
---           k = header of the data key,
+--           k = header of the data key, z = 1 if changes are noted for a cold store,
 --           h:NAMESPACE = name of its head, r:RUN = number of its rows (RUN begins with "="),
 --           e:NAMESPACE \0 ID = when writes came (microseconds) that have no row yet;
 --           if it can expire: t = time to live (negative: interrupted or not), u = its end while it has one
@@ -18,9 +19,10 @@
 --   lease   hash: holder, owner, token, until (microseconds; 0 when it was given back), about, beat and progress
 --           (microseconds), control
 --   index   zset: thread -> its end, or 0
--- Claims and deletions also get the index of the bucket's leases:
+-- The first line, before this one, says whether a saver with a cold store calls (TIERED).
+-- Claims and deletions also get, as the eleventh, the index of the bucket's leases:
 --   leases  zset: thread -> until, unless the lease was given back
--- Nothing but the index and `n` holds the thread's id, so that whole keys can be copied to another thread.
+-- Of a thread's first five keys only `n` holds its id, so that whole keys can be copied to another thread.
 
 local FORMAT = 1
 local FENCED, REKEYED = 2, 3
@@ -32,11 +34,11 @@ local ORPHANS_MS = DAY_MS
 local LOST_MS = 30 * DAY_MS -- for so long a lease is listed that nobody gave back
 local TEXTS = '^([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)$'
 local call, byte, sub = redis.call, string.byte, string.sub
-local meta, order, heads, data, writes, index, lease = unpack(KEYS)
+local meta, order, heads, data, writes, index, lease, tier, touched, tiers = unpack(KEYS)
 local verb = ARGV[1]
 
-local version, ttl, till, header = unpack(call('HMGET', meta, 'v', 't', 'u', 'k'))
-local source_version = verb == 'copy' and call('HGET', KEYS[8], 'v')
+local version, ttl, till, header, noted = unpack(call('HMGET', meta, 'v', 't', 'u', 'k', 'z'))
+local source_version = verb == 'copy' and call('HGET', KEYS[11], 'v')
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
 
@@ -68,6 +70,49 @@ local function now()
   return time[1] .. string.format('%06d', time[2])
 end
 
+local note, unsafe, begin
+if noted or TIERED or not version then -- what others need not make anew with each call
+  -- Notes what changes, for the cold store.
+  note = function(what)
+    local count = 0
+    for i = 1, #what, CHUNK do
+      count = call('RPUSH', touched, unpack(what, i, math.min(i + CHUNK - 1, #what)))
+    end
+    if count == #what then call('ZADD', tiers, now(), call('HGET', tier, 'n')) end
+  end
+
+  -- Whether something is noted that would be lost with the thread.
+  unsafe = function()
+    for _, name in ipairs(call('LRANGE', touched, 0, -1)) do
+      if name ~= '0' then return true end
+    end
+  end
+
+  -- Begins to note the changes of a life of the thread. One that is noted, but no more here, has expired.
+  begin = function(thread)
+    local born, ended, rows, whole_life, stub = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c', 'd'))
+    local over = math.max(ended or 0, (rows or whole_life == '1') and born or 0)
+    local at = whole(math.max(now(), math.max(over, born or 0, stub or 0) + 1))
+    local held = call('EXISTS', meta) == 1
+    call('HSET', tier, 'n', thread, 'b', at)
+    call('HDEL', tier, 'e', 'r', 'c', 'm')
+    call('UNLINK', touched)
+    if over > 0 then call('HSET', tier, 'x', whole(over)) end
+    if version then call('HSET', tier, 'r', 1) end
+    call('PERSIST', tier)
+    call('HSET', meta, 'z', 1)
+    call('ZADD', tiers, 0, '\0')
+    noted = '1'
+    if held then note({ '*' }) end
+  end
+end
+
+-- Whether to note what changes: once a saver with a cold store was here, whoever makes the change.
+local function tiered(thread)
+  if not noted and (TIERED or not version and call('EXISTS', tiers) == 1) then begin(thread) end
+  return noted
+end
+
 local function expire(over)
   for i = 1, 5 do
     if over then call('PEXPIREAT', KEYS[i], over) else call('PERSIST', KEYS[i]) end
@@ -84,16 +129,17 @@ end
 -- Sets the end of a thread with a time to live anew, also for keys that came since; none while it is `held`.
 local function live_on(held)
   local at, name = math.floor(now() / 1000), call('HGET', meta, 'n')
-  if held and tonumber(ttl) > 0 then
+  local over = not (held and tonumber(ttl) > 0) and next_end(at)
+  if noted and (over or nil) ~= (till or nil) then note({ '0' }) end
+  if not over then
     call('HDEL', meta, 'u')
     expire()
     return call('ZADD', index, 0, name)
   end
-  local over = next_end(at)
   call('HSET', meta, 'u', over)
-  expire(over)
+  expire(not (noted and unsafe()) and over)
   call('ZADD', index, over, name)
-  call('ZREMRANGEBYSCORE', index, 1, '(' .. whole(at))
+  if not noted then call('ZREMRANGEBYSCORE', index, 1, '(' .. whole(at)) end
 end
 
 local function split(member)
@@ -172,8 +218,9 @@ end
 if verb == 'save_writes' then
   if fenced(ARGV[2]) then return FENCED end
   if rekeyed(ARGV[3], header) then return REKEYED end
-  keep(ARGV[3], ARGV[4])
   local member = ARGV[5]
+  if tiered(ARGV[4]) then note({ '3' .. member }) end
+  keep(ARGV[3], ARGV[4])
   local head, asking = mark(member), false
   for i = 6, #ARGV, 2 do
     local task, entries = ARGV[i], ARGV[i + 1]
@@ -193,186 +240,10 @@ if verb == 'save_writes' then
   end
   if not version then
     for i = 1, 5, 4 do
-      call('PEXPIRE', KEYS[i], ORPHANS_MS)
+      if noted then call('PERSIST', KEYS[i]) else call('PEXPIRE', KEYS[i], ORPHANS_MS) end
     end
   elseif ttl and (till or asking) then
     live_on(asking and waits())
-  end
-  return 1
-end
-
-local function many(command, key, list, from, to)
-  local found = {}
-  to = to or #list
-  for i = from or 1, to, CHUNK do
-    local reply = call(command, key, unpack(list, i, math.min(i + CHUNK - 1, to)))
-    if type(reply) == 'table' then
-      for j = 1, #reply do
-        found[#found + 1] = reply[j]
-      end
-    end
-  end
-  return found
-end
-
--- The texts of a row, its deltas with their length, and its keys.
-local function parts(head)
-  local _, _, texts, deltas = struct.unpack('>BBI4I4', head)
-  return sub(head, 11, 10 + texts), deltas, sub(head, 11 + texts)
-end
-
-local function run_of(head)
-  local _, _, _, _, run = string.match(parts(head), TEXTS)
-  return run
-end
-
-local function count(run, by)
-  if run ~= '' and call('HINCRBY', meta, 'r:' .. run, by) <= 0 then call('HDEL', meta, 'r:' .. run) end
-end
-
--- Finds the heads of the given namespaces again.
-local function promote(stale)
-  local left, top = 0, '+inf'
-  for _ in pairs(stale) do
-    left = left + 1
-  end
-  while left > 0 do
-    local page = call('ZREVRANGEBYSCORE', order, top, '-inf', 'WITHSCORES', 'LIMIT', 0, CHUNK)
-    if #page == 0 then break end
-    for i = 1, #page, 2 do
-      local ns = split(page[i])
-      local name = name_of(page[i + 1])
-      if stale[ns] and not hidden(call('HGET', heads, name)) then
-        call('HSET', meta, 'h:' .. ns, name)
-        stale[ns] = nil
-        left = left - 1
-      end
-    end
-    top = '(' .. page[#page]
-  end
-  for ns in pairs(stale) do
-    call('HDEL', meta, 'h:' .. ns)
-  end
-end
-
--- The key under which a frame with this key and check is stored, and the frame's head.
-local function find(key, check)
-  local head = call('HGET', heads, key)
-  if head and sub(head, 3, 6) == check then return key, head end
-  head = call('HGET', heads, key .. check)
-  return head and key .. check, head
-end
-
--- Key and check of the frame that a delta builds on.
-local function base_of(head)
-  if #head >= 26 and byte(head) == 1 and byte(head, 2) % 4 >= 2 then return sub(head, 7, 22), sub(head, 23, 26) end
-end
-
--- Moves frames that another value replaces to a key that tells their check, since deltas may build on them.
-local function set_aside(keys, checks)
-  local moved_heads, moved_data = {}, {}
-  for i, head in ipairs(many('HMGET', heads, keys)) do
-    local check = head and sub(head, 3, 6)
-    if check and check ~= checks[i] then
-      local key = keys[i] .. check
-      moved_heads[#moved_heads + 1], moved_heads[#moved_heads + 2] = key, head
-      moved_data[#moved_data + 1], moved_data[#moved_data + 2] = key, call('HGET', data, keys[i])
-    end
-  end
-  many('HSET', heads, moved_heads)
-  many('HSET', data, moved_data)
-end
-
--- The seq of a new row: see order.py, which gave `at`; it counts while the highest seq is at most `until_last`.
-local function place(at, until_last, last, parent)
-  local seq = last + 1
-  if at > 0 and last <= until_last then seq = math.max(at, (call('ZSCORE', order, parent) or 0) + 1) end
-  while seq <= last and call('ZCOUNT', order, whole(seq), whole(seq)) > 0 do
-    seq = seq + 1
-  end
-  return seq
-end
-
--- Whether each frame of a row is among these keys or stored.
-local function complete(head, sent)
-  local known = {}
-  for _, key in ipairs(sent) do
-    known[key] = true
-  end
-  local _, deltas, rest = parts(head)
-  for at = deltas + 1, #rest, 16 do
-    local key = sub(rest, at, at + 15)
-    if not known[key] and call('HEXISTS', heads, key) == 0 then return false end
-  end
-  return true
-end
-
--- ARGV: token or '', header or '', member of the row and of its parent, namespace, thread, head and body, run, at and
--- until when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the
--- thread's time to live from now on or '', keys of the frames to remove, then key and data of each other frame.
-if verb == 'save' then
-  if fenced(ARGV[2]) then return FENCED end
-  if rekeyed(ARGV[3], header) then return REKEYED end
-  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life = unpack(ARGV, 4, 15)
-  local first = 16
-  local gone = first - 1 + removed
-  local keys, checks, frame_heads = {}, {}, {}
-  for i = first, gone do
-    keys[#keys + 1], checks[#checks + 1] = ARGV[i], ''
-  end
-  for i = gone + 1, #ARGV, 2 do
-    local frame = sub(ARGV[i + 1], 1, 26)
-    local base, check = base_of(frame)
-    if base and not find(base, check) then return 0 end
-    keys[#keys + 1], checks[#checks + 1] = ARGV[i], sub(frame, 3, 6)
-    frame_heads[#frame_heads + 1], frame_heads[#frame_heads + 2] = ARGV[i], frame
-  end
-  if needs == '1' and not call('ZSCORE', order, parent) and not complete(head, keys) then return 0 end
-  local rev, last, top, early = unpack(call('HMGET', meta, 'rev', 'seq', 'h:' .. ns, 'e:' .. member))
-  local score, old = call('ZSCORE', order, member), nil
-  local fields = { 'rev', rev and whole(rev + 1) or now() }
-  if score then
-    old = call('HGET', heads, name_of(score))
-  else
-    last = tonumber(last or 0)
-    score = place(tonumber(at), tonumber(until_last), last, parent)
-    call('ZADD', order, whole(score), member)
-    fields[3], fields[4] = 'seq', whole(math.max(score, last))
-    if not hidden(head) and (not top or tonumber(top, 16) < score) then
-      fields[5], fields[6] = 'h:' .. ns, name_of(score)
-    end
-    if early then call('HDEL', meta, 'e:' .. member) end
-  end
-  if not version then
-    fields[#fields + 1], fields[#fields + 2] = 'v', FORMAT
-    call('ZADD', index, 0, thread)
-  end
-  call('HSET', meta, unpack(fields))
-  keep(ARGV[3], thread)
-  set_aside(keys, checks)
-  many('HDEL', heads, ARGV, first, gone)
-  many('HDEL', data, ARGV, first, gone)
-  frame_heads[#frame_heads + 1], frame_heads[#frame_heads + 2] = name_of(score), head
-  many('HSET', heads, frame_heads)
-  call('HSET', data, name_of(score), body)
-  many('HSET', data, ARGV, gone + 1)
-  local old_run = old and run_of(old) or ''
-  if old_run ~= run then
-    count(old_run, -1)
-    count(run, 1)
-  end
-  if old and hidden(old) ~= hidden(head) then promote({ [ns] = true }) end
-  local had = ttl
-  if life ~= '' then ttl = life ~= '0' and life end
-  if ttl and ttl ~= had then call('HSET', meta, 't', ttl, 'n', thread) end
-  if ttl then
-    live_on((early or old or not till or ttl ~= had) and waits())
-  elseif had then
-    call('HDEL', meta, 't', 'u', 'n')
-    expire()
-    call('ZADD', index, 0, thread)
-  elseif not version then
-    expire()
   end
   return 1
 end

@@ -1,12 +1,14 @@
 """Checkpoints in Redis (7.0 or later) or Valkey: one script call a verb; no modules, no admin rights.
 
-A thread is five keys, and one for its lease, named by a hash of its id. The hash tag in the names is one of 1,024
-buckets, so that the index of a bucket's threads shares their slot of a cluster. `redis.lua` describes the layout.
+A thread is five keys, one for its lease, and with a cold store two for what changed, named by a hash of its id. The
+hash tag in the names is one of 1,024 buckets, so that the index of a bucket's threads shares their slot of a cluster.
+`redis.lua` describes the layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from os import urandom
 from typing import Any, Final, Self
 
@@ -15,7 +17,7 @@ from redis import RedisCluster
 from langgraph_statekit.checkpoint.backends import redis_facts
 from langgraph_statekit.checkpoint.backends.redis_bell import RedisBell
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
-from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells
+from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells, list_name
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
@@ -43,7 +45,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, is_listed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -134,7 +136,7 @@ class RedisBackend:
         """Return a connection for saves from an event loop's own thread; None if the client is not our own."""
 
         def command(save: Save) -> tuple[Argument, ...]:
-            return evalsha(*self._call(save))
+            return evalsha(*self._call(save), self._calls.script)
 
         conn = lone_connection(self._calls.connected()) if self._calls.open is not None else None
         return None if conn is None else RedisLine(conn, command, saved, conn.socket_timeout or 10.0)
@@ -173,8 +175,9 @@ class RedisBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         below = "" if query.below_seq is None else query.below_seq
-        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit, int(query.refresh)
-        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted))
+        wanted = optional(query.ns), optional(query.id), optional(query.before), below, query.limit
+        flags = int(query.refresh), int(query.hidden)
+        return unpack_rows(query.thread, self._run("rows", query.thread, *wanted, *flags))
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
@@ -192,14 +195,15 @@ class RedisBackend:
         members = list(dict.fromkeys(map(member_of, refs)))
         links = [
             part
-            for ref, (parent, via, hidden) in change.relink.items()
-            for part in (member_of(ref), bytes((hidden,)), links_of(parent, via))
+            for row in change.relink
+            for part in (member_of(row.ref), bytes((row.hidden,)), links_of(row.parent, row.via))
         ]
         named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
 
-    def drop_thread(self, thread: str) -> None:
-        self._calls.eval(self._lease_keys(thread), "drop", thread)
+    def drop_thread(self, thread: str) -> bool:
+        keys = [*self._lease_keys(thread), self._index(address(thread)[0], "g")]
+        return bool(self._calls.eval(keys, "drop", thread, list_name(effects_of(thread))))
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         if self._apart(source, target):
@@ -271,15 +275,21 @@ class RedisBackend:
         return f"{self._prefix}:{{{bucket}}}:{part}".encode()
 
     def _keys(self, thread: str) -> list[bytes]:
-        bucket, name = address(thread)
-        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdw"]
-        return [*keys, self._index(bucket), f"{self._prefix}:{{{bucket}}}:l:{name}".encode()]
+        return list(_keys(self._prefix, thread))
 
     def _lease_keys(self, thread: str) -> list[bytes]:
         return [*self._keys(thread), self._index(address(thread)[0], "j")]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
         return self._calls.eval(self._keys(thread), verb, *args)
+
+
+@lru_cache(maxsize=256)
+def _keys(prefix: str, thread: str) -> Sequence[bytes]:
+    bucket, name = address(thread)
+    start = f"{prefix}:{{{bucket}}}"
+    keys = [f"{start}:{part}:{name}".encode() for part in "mohdwltx"]
+    return (*keys[:5], f"{start}:i".encode(), *keys[5:], f"{start}:y".encode())
 
 
 class RedisSaver(StatekitSaver):

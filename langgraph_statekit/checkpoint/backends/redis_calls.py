@@ -27,7 +27,7 @@ from langgraph_statekit.errors import Misuse
 
 T = TypeVar("T")
 
-_PARTS: Final = ("redis.lua", "redis_read.lua", "redis_change.lua")
+_PARTS: Final = ("redis.lua", "redis_save.lua", "redis_read.lua", "redis_change.lua", "redis_tier.lua")
 
 
 class Script:
@@ -38,7 +38,9 @@ class Script:
         self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-_SCRIPT: Final = Script("\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS))
+_TEXT: Final = "\n".join(files(__package__).joinpath(name).read_text() for name in _PARTS)
+_SCRIPT: Final = Script(f"local TIERED = false\n{_TEXT}")
+_TIERED: Final = Script(f"local TIERED = true\n{_TEXT}")
 
 
 class Calls:
@@ -50,6 +52,7 @@ class Calls:
         retry_s: Seconds during which a call is repeated.
 
     Attributes:
+        script: The one that `eval` calls.
         open: Opens a client, which is closed again; None if the caller gave one.
     """
 
@@ -58,6 +61,7 @@ class Calls:
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._client: Client | None = None
+        self.script = _SCRIPT
         self.open: Callable[[], Client] | None = None
         if isinstance(client, Client):
             self._client = require_bytes(client)
@@ -77,22 +81,27 @@ class Calls:
         if client is not None:
             close(client)
 
+    def note_changes(self) -> None:
+        """From now on have the script note what changes, for a cold store."""
+        self.script = _TIERED
+
     def eval(self, keys: Sequence[bytes], *args: Argument) -> Any:
         """Call the script: a verb and its arguments."""
-        plain = encoded(args)
+        plain, script = encoded(args), self.script
 
         def call(client: Client) -> Any:
             try:
-                return client.evalsha(_SCRIPT.sha, len(keys), *keys, *plain)
+                return client.evalsha(script.sha, len(keys), *keys, *plain)
             except failures.NoScriptError:
-                return client.eval(_SCRIPT.text, len(keys), *keys, *plain)
+                return client.eval(script.text, len(keys), *keys, *plain)
 
         return self.ask(call)
 
     def eval_all(
-        self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]], script: Script = _SCRIPT
+        self, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]], script: Script | None = None
     ) -> list[Any]:
-        """Return the reply or the error of each call."""
+        """Return the reply or the error of each call, of another script if one is given."""
+        script = script or self.script
         replies: list[Any] = [failures.NoScriptError()] * len(calls)
         commands = [evalsha(keys, args, script) for keys, args in calls]
         left = list(range(len(calls)))
@@ -162,6 +171,6 @@ class Calls:
             return self._client
 
 
-def evalsha(keys: Sequence[bytes], args: Sequence[Argument], script: Script = _SCRIPT) -> tuple[Argument, ...]:
+def evalsha(keys: Sequence[bytes], args: Sequence[Argument], script: Script) -> tuple[Argument, ...]:
     """Return the command that calls a script."""
     return ("EVALSHA", script.sha, len(keys), *keys, *encoded(args))

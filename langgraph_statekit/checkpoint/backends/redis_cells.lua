@@ -58,12 +58,13 @@ end
 local rev, operation, data, lists, till = unpack(call('HMGET', cell, 'r', 'o', 'd', 'l', 'u'))
 
 -- ARGV: THREAD \0 KEY, token or '', rev that is expected or '', operation, milliseconds to live or '', lists, data or ''
--- to remove. Decides as cells.py does; returns whether the cell is as asked for, the time, and the cell.
+-- to remove, deadline in microseconds or ''. Decides as cells.py does; returns whether the cell is as asked for, the time, and the cell.
 if ARGV[1] == 'change' then
-  local name, token, expect, asked, ttl_ms, new_lists, new = unpack(ARGV, 2, 8)
+  local name, token, expect, asked, ttl_ms, new_lists, new, deadline = unpack(ARGV, 2, 9)
   if token ~= '' and call('HGET', lease, 'token') ~= token then return FENCED end
   if operation == asked or not rev and new == '' then return { 1, now, rev, operation, data } end
   if expect ~= '' and expect ~= (rev or '0') then return { 0, now, rev, operation, data } end
+  if deadline ~= '' and tonumber(now) >= tonumber(deadline) then return { 0, now, rev, operation, data } end
   if rev then
     call('ZREM', index, unpack(members(lists, rev, name)))
     if till then call('ZREM', ends, mortal(lists, rev, name)) end

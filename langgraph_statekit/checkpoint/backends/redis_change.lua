@@ -1,18 +1,49 @@
--- Removals and copies, the third part of the script that redis.lua begins.
+-- Removals and copies, the fourth part of the script that redis.lua begins.
+
+-- Forgets what is noted of this life of the thread, and keeps what tells how far the ones before went.
+local function part(thread)
+  call('UNLINK', touched)
+  call('ZREM', tiers, thread)
+  call('HDEL', tier, 'n', 'b', 'e', 'c', 'r', 'm')
+end
+
+-- Leaves a thread that has ended in the index until the cold store knows; what tells nothing of that goes in a while.
+local function leave(thread)
+  local born, ended = unpack(call('HMGET', tier, 'b', 'x'))
+  if ended then
+    call('PERSIST', tier)
+    call('ZADD', index, math.floor(now() / 1000), thread)
+  elseif not born then
+    call('PEXPIRE', tier, DAY_MS)
+  end
+end
+
+-- Notes that a thread has ended which is no more here. One that never had a row, nor all that the cold store has, told
+-- nothing of that one's.
+local function finish(thread)
+  local born, ended, rows, whole_life = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c'))
+  part(thread)
+  local over = math.max(ended or 0, (rows or whole_life == '1') and born or 0)
+  if over > 0 then call('HSET', tier, 'x', whole(over)) end
+  leave(thread)
+end
 
 local function discard(thread)
   call('UNLINK', meta, order, heads, data, writes)
   call('ZREM', index, thread)
 end
 
--- KEYS: the eighth is the index of the bucket's leases.
+-- KEYS: the eleventh is the index of the bucket's leases, the twelfth that of its cells. ARGV: thread, name of a list of
+-- cells. Returns how many of the list there are, at most one.
 if verb == 'drop' then
   call('UNLINK', lease)
-  call('ZREM', KEYS[8], ARGV[2])
-  return discard(ARGV[2])
+  call('ZREM', KEYS[11], ARGV[2])
+  discard(ARGV[2])
+  if noted then finish(ARGV[2]) end
+  return #call('ZRANGEBYLEX', KEYS[12], '[' .. ARGV[3], '(' .. ARGV[3] .. '\255', 'LIMIT', 0, 1)
 end
 
--- KEYS: the eighth is the index of the bucket's leases. ARGV: holder, owner, milliseconds that the lease lasts, token to
+-- ARGV: holder, owner, milliseconds that the lease lasts, token to
 -- renew or '', whether to steal (1), token to take the lease from or '', what the holder tells, microseconds since its
 -- work went on, "=" and a control word or '', thread. Decides as claims.py does, and returns the lease. The record of one
 -- that was given back stays for a day; after that the clock alone keeps tokens rising.
@@ -46,11 +77,11 @@ if verb == 'claim' then
     'beat', fields[6], 'progress', fields[7], 'control', fields[8])
   if until_us == 0 then
     call('PEXPIRE', lease, DAY_MS)
-    call('ZREM', KEYS[8], thread)
+    call('ZREM', KEYS[11], thread)
   else
     call('PEXPIRE', lease, ttl_ms + LOST_MS)
-    call('ZADD', KEYS[8], fields[4], thread)
-    call('ZREMRANGEBYSCORE', KEYS[8], 1, '(' .. whole(at - LOST_MS * 1000))
+    call('ZADD', KEYS[11], fields[4], thread)
+    call('ZREMRANGEBYSCORE', KEYS[11], 1, '(' .. whole(at - LOST_MS * 1000))
   end
   if ttl and till then live_on() end
   return fields
@@ -157,6 +188,24 @@ local function retain(members, keys)
   return stale
 end
 
+-- All rows and frames but these.
+local function others(members, keys)
+  local stays = {}
+  for _, list in ipairs({ members, keys }) do
+    for _, name in ipairs(list) do
+      stays[name] = true
+    end
+  end
+  local gone_members, gone_keys = {}, {}
+  for _, member in ipairs(call('ZRANGE', order, 0, -1)) do
+    if not stays[member] then gone_members[#gone_members + 1] = member end
+  end
+  for _, key in ipairs(call('HKEYS', heads)) do
+    if #key >= 16 and not stays[key] then gone_keys[#gone_keys + 1] = key end
+  end
+  return gone_members, gone_keys
+end
+
 -- ARGV: operation, rev, thread, numbers of rows and of frames, whether these stay or go, members of the rows, keys of
 -- the frames, then member, hidden (1 byte), and parent and via as in the texts of each row that changes.
 if verb == 'apply' then
@@ -170,9 +219,21 @@ if verb == 'apply' then
   for i = 8 + rows, 7 + rows + frames do
     keys[#keys + 1] = ARGV[i]
   end
+  local changed = {}
+  if noted then
+    local gone_members, gone_keys = members, keys
+    if how == 'keep' then gone_members, gone_keys = others(members, keys) end
+    for _, member in ipairs(gone_members) do
+      changed[#changed + 1], changed[#changed + 2] = '1' .. member, '3' .. member
+    end
+    for _, key in ipairs(gone_keys) do
+      changed[#changed + 1] = '2' .. key
+    end
+  end
   local stale = (how == 'keep' and retain or remove)(members, keys)
   for i = 8 + rows + frames, #ARGV, 3 do
     local member, flag, links = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    changed[#changed + 1] = '1' .. member
     local score = call('ZSCORE', order, member)
     if score then
       local name = name_of(score)
@@ -186,7 +247,9 @@ if verb == 'apply' then
   promote(stale)
   if call('ZCARD', order) == 0 then
     discard(thread)
+    if noted then finish(thread) end
   else
+    if #changed > 0 and noted then note(changed) end
     call('HSET', meta, 'op', operation)
     call('HINCRBY', meta, 'rev', 1)
     if ttl then live_on(waits()) end
@@ -201,7 +264,8 @@ local function receive(operation, thread, given, there, found, fetch)
   if not there then return 1 end
   if sub(given, 1, 8) ~= sub(found or '', 1, 8) then return REKEYED end
   if rekeyed(given, header) then return 0 end
-  call('HDEL', meta, 'k')
+  tiered(thread)
+  call('HDEL', meta, 'k', 'z')
   local own, early, marks = call('HGETALL', writes), call('HKEYS', meta), {}
   fetch()
   for i = 1, #own, 2 do
@@ -212,6 +276,13 @@ local function receive(operation, thread, given, there, found, fetch)
   for _, field in ipairs(early) do
     call('HDEL', meta, field)
     if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, now()) end
+  end
+  if noted then
+    call('HSET', meta, 'z', 1)
+    call('HSET', tier, 'r', 1)
+    note({ '*' })
+  else
+    call('HDEL', meta, 'z')
   end
   if given ~= '' then call('HSET', meta, 'k', given) end
   call('HSET', meta, 'by', operation, 'rev', now())
@@ -225,11 +296,11 @@ local function receive(operation, thread, given, there, found, fetch)
   return 1
 end
 
--- KEYS: the target's seven, then the source's first five.
+-- KEYS: the target's ten, then the source's first five.
 if verb == 'copy' then
-  return receive(ARGV[2], ARGV[3], ARGV[4], source_version, call('HGET', KEYS[8], 'k'), function()
+  return receive(ARGV[2], ARGV[3], ARGV[4], source_version, call('HGET', KEYS[11], 'k'), function()
     for i = 1, 5 do
-      call('COPY', KEYS[7 + i], KEYS[i], 'REPLACE')
+      call('COPY', KEYS[10 + i], KEYS[i], 'REPLACE')
     end
   end)
 end
@@ -267,7 +338,14 @@ end
 -- ARGV: thread, microseconds. Removes writes that came so long ago and have no row; returns of how many checkpoints.
 if verb == 'sweep' then
   local gone, marks, limit = {}, {}, now() - ARGV[3]
-  if not version and not header then call('ZREM', index, ARGV[2]) end
+  if not version and not header and not noted then
+    local born, ended = unpack(call('HMGET', tier, 'b', 'x'))
+    if not born and not ended then
+      call('ZREM', index, ARGV[2])
+    elseif call('ZSCORE', index, ARGV[2]) == '0' then
+      call('ZADD', index, math.floor(now() / 1000), ARGV[2])
+    end
+  end
   for _, field in ipairs(call('HKEYS', meta)) do
     if sub(field, 1, 2) == 'e:' and (tonumber(call('HGET', meta, field)) or 0) <= limit then
       gone[#gone + 1], marks[#marks + 1] = field, mark(sub(field, 3))
@@ -275,6 +353,17 @@ if verb == 'sweep' then
   end
   many('HDEL', meta, gone)
   forget(marks)
+  if noted and #gone > 0 then
+    local changed = {}
+    for i, field in ipairs(gone) do
+      changed[i] = '3' .. sub(field, 3)
+    end
+    note(changed)
+    if call('HLEN', meta) == 1 then -- nothing is left but that it was noted
+      discard(ARGV[2])
+      finish(ARGV[2])
+    end
+  end
   return #gone
 end
 
@@ -282,5 +371,6 @@ end
 if verb == 'rewrap' then
   if header ~= ARGV[2] then return 0 end
   call('HSET', meta, 'k', ARGV[3])
+  if noted then note({ '0' }) end
   return 1
 end

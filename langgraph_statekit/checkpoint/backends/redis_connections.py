@@ -283,12 +283,14 @@ def _once() -> Retry:
 
 
 def _cluster(url: str, nodes: list[tuple[str, int]], options: dict[str, Any]) -> RedisCluster:
+    scheme, rest = url.split("://", 1)
     return RedisCluster(
-        url=url,
+        url=f"redis://{rest}",  # the scheme of TLS would bring a connection class of its own
         startup_nodes=[ClusterNode(host, port) for host, port in nodes],
         connection_pool_class=redis.BlockingConnectionPool,
+        connection_class=_TlsConnection if scheme == "rediss" else _PlainConnection,
         retry=_once(),
-        **{"connection_class": _PlainConnection, **options},  # a URL with TLS has its own
+        **options,
     )
 
 

@@ -51,7 +51,8 @@ def links_of(parent: str | None, via: str | None) -> str:
     return f"{optional(parent)}\0{optional(via)}"
 
 
-def _head_of(row: Row) -> bytes:
+def head_of(row: Row) -> bytes:
+    """Return what retention looks at of a row."""
     texts = f"{member_of(row.ref)}\0{links_of(row.parent, row.via)}\0{optional(row.run_id)}".encode()
     deltas = row.packed_deltas
     return b"".join((_ROW.pack(FORMAT, row.hidden, len(texts), len(deltas)), texts, deltas, row.packed_keys))
@@ -66,7 +67,7 @@ def save_arguments(save: Save) -> list[Argument]:
     kept = [part for frame in save.frames if frame.data is not None for part in (frame.key, frame.data)]
     parent = member_of(row.ref._replace(id=row.parent or ""))
     names = (_token(save.token), save.header, member_of(row.ref), parent, row.ref.ns, row.ref.thread)
-    texts = (_head_of(row), row.body, optional(row.run_id))
+    texts = (head_of(row), row.body, optional(row.run_id))
     numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None), _life(save.ttl_us))
     return ["save", *names, *texts, *numbers, *gone, *kept]
 
@@ -76,7 +77,7 @@ def _save_writes(save: SaveWrites) -> list[Argument]:
     for write in save.writes:
         batch = tasks.setdefault(write.task, {})
         if write.idx < 0 or write.idx not in batch:
-            batch[write.idx] = _pack_write(write)
+            batch[write.idx] = pack_write(write)
     batches = (part for task, batch in tasks.items() for part in (task, b"".join(batch.values())))
     return ["save_writes", _token(save.token), save.header, save.thread, member_of(save.ref), *batches]
 
@@ -114,7 +115,8 @@ def unpack_lease(reply: Sequence[bytes | None] | None) -> Held | None:
     return Held(holder.decode(), owner.decode(), int(token), int(until_us), about.decode(), *times, control.decode())
 
 
-def _pack_write(write: Write) -> bytes:
+def pack_write(write: Write) -> bytes:
+    """Return a write as an entry of a batch."""
     channel, path = write.channel.encode(), write.path.encode()
     size = 8 + len(channel) + len(path) + len(write.data)
     return b"".join((_ENTRY.pack(write.idx, size, len(channel), len(path)), channel, path, write.data))

@@ -1,4 +1,4 @@
--- Reads, the second part of the script that redis.lua begins.
+-- Reads, the third part of the script that redis.lua begins.
 
 local function optional(text) return text ~= '' and sub(text, 2) or nil end
 
@@ -51,14 +51,36 @@ local function less(a, b)
   return #a < #b
 end
 
+-- What the order has of a namespace, highest seq first, found by the server itself: it is sorted over all of them.
+local function ordered(ns)
+  local pattern = string.gsub(ns, '[%*%?%[%]\\]', '\\%0') .. '\0*'
+  local cursor, found = '0', {}
+  repeat
+    local page
+    cursor, page = unpack(call('ZSCAN', order, cursor, 'MATCH', pattern, 'COUNT', CHUNK))
+    for i = 1, #page, 2 do
+      found[#found + 1] = { page[i], page[i + 1] }
+    end
+  until cursor == '0'
+  table.sort(found, function(a, b) return tonumber(a[2]) > tonumber(b[2]) end)
+  local flat = {}
+  for _, pair in ipairs(found) do
+    flat[#flat + 1], flat[#flat + 2] = pair[1], pair[2]
+  end
+  return flat
+end
+
+-- ARGV: namespace, id, before, below, limit, whether to refresh (1), whether the hidden rows are wanted (1).
 if verb == 'rows' then
   local ns, id, before, below, limit = unpack(ARGV, 2, 6)
+  local wants_hidden = ARGV[8] == '1'
   if ARGV[7] == '1' then refresh() end
   ns, id, before, limit = optional(ns), optional(id), optional(before), tonumber(limit)
   local found, bounds = {}, {}
   local function selects(member, score)
     local its_ns, its_id = split(member)
     if (ns and its_ns ~= ns) or (id and its_id ~= id) then return false end
+    if below ~= '' and tonumber(score) >= tonumber(below) then return false end
     if not before then return true end
     if bounds[its_ns] == nil then bounds[its_ns] = call('ZSCORE', order, its_ns .. '\0' .. before) end
     local bound = bounds[its_ns]
@@ -71,7 +93,7 @@ if verb == 'rows' then
       if selects(page[i], page[i + 1]) then names[#names + 1] = name_of(page[i + 1]) end
     end
     for i, head in ipairs(many('HMGET', heads, names)) do
-      if not hidden(head) and #found + 3 * #shown < 3 * limit then
+      if hidden(head) == wants_hidden and #found + 3 * #shown < 3 * limit then
         shown[#shown + 1], row_heads[#row_heads + 1] = names[i], head
       end
     end
@@ -81,7 +103,11 @@ if verb == 'rows' then
   end
   if ns and id then
     local score = call('ZSCORE', order, ns .. '\0' .. id)
-    if score and (below == '' or tonumber(score) < tonumber(below)) then take({ ns .. '\0' .. id, score }) end
+    if score then take({ ns .. '\0' .. id, score }) end
+    return found
+  end
+  if ns and wants_hidden then
+    take(ordered(ns))
     return found
   end
   local top, size = below == '' and '+inf' or '(' .. below, math.min(limit, CHUNK)

@@ -26,7 +26,7 @@ from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
 from langgraph_statekit.checkpoint.backends.sqlite_scrub import scrubbed
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import (
     Claim,
     Held,
@@ -248,7 +248,7 @@ class SqliteBackend:
             db.executemany("DELETE FROM frames WHERE tid = ? AND key = ?", [(tid, key) for key in change.drop_frames])
             db.executemany(
                 "UPDATE rows SET parent = ?, via = ?, hidden = ? WHERE tid = ? AND ns = ? AND id = ?",
-                [(*link, tid, ref.ns, ref.id) for ref, link in change.relink.items()],
+                [(row.parent, row.via, row.hidden, tid, row.ref.ns, row.ref.id) for row in change.relink],
             )
             db.execute("UPDATE threads SET rev = rev + 1 WHERE tid = ?", (tid,))
             if db.execute("SELECT 1 FROM rows WHERE tid = ?", (tid,)).fetchone() is None:
@@ -256,12 +256,13 @@ class SqliteBackend:
             life.live_on(db, thread)
             return True
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         with self._writing() as db:
             leases.drop(db, thread)
             tid = life.tid_of(db, thread, "threads")
             if tid is not None:
                 life.drop(db, tid)
+            return bool(cells.read(db, effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._writing() as db:
@@ -350,7 +351,7 @@ def _select_rows(db: sqlite3.Connection, tid: int | None, query: Query) -> list[
         return []
     # Only bounds that are set: a condition such as `:id IS NULL OR ...` keeps SQLite from using an index.
     bounds = [f" AND {bound}" for name, bound in _BOUNDS.items() if getattr(query, name) is not None]
-    statement = f"SELECT {_COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND NOT r.hidden{''.join(bounds)}"
+    statement = f"SELECT {_COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND r.hidden = :hidden{''.join(bounds)}"
     found = db.execute(f"{statement} ORDER BY r.seq DESC LIMIT :limit", {"tid": tid, **asdict(query)})
     return [_row(query.thread, columns) for columns in found]
 

@@ -85,7 +85,7 @@ class ObjectCells:
             return fenced(change)
         for pause_s in pauses(change.thread):
             record, tag = self._read(change.ref)
-            now_us = self._reader.now_us()
+            now_us, asked_s = self._reader.now_us(), time.monotonic()
             before = record.alive(now_us) if record else None
             if record is not None and now_us - record.swept_us < _SWEPT_US:
                 time.sleep(pause_s)
@@ -102,6 +102,10 @@ class ObjectCells:
             if self._is_late(change):
                 self._take_back(new, tag_after, record, before)
                 return fenced(change)
+            late_us = now_us + int((time.monotonic() - asked_s) * 1e6)
+            if change.deadline_us is not None and late_us >= change.deadline_us:
+                self._take_back(new, tag_after, record, before)
+                continue
             if record is not None and record.mark != new.mark:
                 self._bucket.delete(self._marks(record))
             return changed._replace(now_us=now_us)

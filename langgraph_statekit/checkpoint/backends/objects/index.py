@@ -19,7 +19,8 @@ def segment_of(name: bytes, entries: Sequence[Entry]) -> Segment:
     """Describe entries that stand in data object `name`."""
     seqs = [entry.row.seq for entry in entries]
     ids = [entry.row.ref.id for entry in entries]
-    return Segment(name, len(entries), max(seqs), min(seqs), min(ids), max(ids))
+    hidden = any(entry.row.hidden for entry in entries)
+    return Segment(name, len(entries), max(seqs), min(seqs), min(ids), max(ids), hidden)
 
 
 def spans(head: Head, id: str) -> bool:
@@ -33,7 +34,7 @@ def select(entries: Iterable[Entry], query: Query) -> list[Row]:
     bounds = {entry.row.ref.ns: entry.row.seq for entry in entries if entry.row.ref.id == query.before}
 
     def wanted(row: Row) -> bool:
-        if row.hidden or query.ns not in (None, row.ref.ns) or query.id not in (None, row.ref.id):
+        if row.hidden != query.hidden or query.ns not in (None, row.ref.ns) or query.id not in (None, row.ref.id):
             return False
         if query.below_seq is not None and row.seq >= query.below_seq:
             return False
@@ -153,19 +154,19 @@ def changed(
     entries: Iterable[Entry],
     drop: Collection[Ref],
     drop_frames: Collection[bytes],
-    relink: Mapping[Ref, tuple[str | None, str | None, bool]],
+    relink: Iterable[Row],
 ) -> list[Entry]:
     """Return what is left of a thread's entries, in order of `seq`. Frames stay until they are dropped themselves."""
     frames: dict[bytes, bytes] = {}
+    links = {row.ref: row for row in relink}
     kept = []
     for entry in sorted(entries, key=_seq):
         row = entry.row
         frames.update(entry.frames)
         if row.ref in drop:
             continue
-        if row.ref in relink:
-            parent, via, hidden = relink[row.ref]
-            row = row._replace(parent=parent, via=via, hidden=hidden)
+        if row.ref in links:
+            row = row.linked(links[row.ref])
         left = {key: name for key, name in entry.frames.items() if key not in drop_frames}
         kept.append(replace(entry, row=row, frames=left))
     if kept:

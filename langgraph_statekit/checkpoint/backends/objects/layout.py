@@ -94,7 +94,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Where older entries stand, and which ids and places in the order they span."""
+    """Where older entries stand, which ids and places in the order they span, and whether some are hidden."""
 
     name: bytes
     rows: int
@@ -102,6 +102,7 @@ class Segment:
     min_seq: int
     min_id: str
     max_id: str
+    hidden: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def encode_head(head: Head) -> bytes:
         head.seq,
         head.copied_by,
         [_plain(entry) for entry in head.entries],
-        [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id) for s in head.segments],
+        [(s.name, s.rows, s.max_seq, s.min_seq, s.min_id, s.max_id, s.hidden) for s in head.segments],
         list(head.overrides.items()),
         head.garbage,
         None if head.lease is None else tuple(head.lease),

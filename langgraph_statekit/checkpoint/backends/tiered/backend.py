@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
+from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
+from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
+from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
+from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
+from langgraph_statekit.checkpoint.backends.tiered.saving import Saving
+from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
-from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, Rekeyed
-from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
 from langgraph_statekit.checkpoint.records import (
     HEADER_ID_BYTES,
@@ -28,17 +36,14 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveWrites,
     Stored,
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, Unavailable
+from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_SEEN_BYTES: Final = 4 << 20
-_SEEN_S: Final = 30.0
 _ATTEMPTS: Final = 8
 
 
@@ -52,9 +57,10 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        write_cold: Take saves there, too.
+        replicas: Copies of the cold store.
+        tombstone_s: Seconds for which tombstones stay.
     """
-
-    sweeps = True
 
     def __init__(
         self,
@@ -64,14 +70,24 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        write_cold: bool,
+        replicas: Replicas,
+        tombstone_s: float,
         **uploading: Any,
     ) -> None:
-        self._hot, self._tier, self._cold = hot, tier, cold
-        self._mode, self._read_cold = mode, read_cold
-        self.deltas = hot.deltas
-        self.moving = Moving(tier, cold)
+        self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
+        self._mode, self._read_cold, self._write_cold = mode, read_cold, write_cold
+        self.deltas, self.sweeps = hot.deltas, hot.sweeps
+        self._reading = Reading(cold, replicas.all)
+        self.moving = Moving(tier, cold, self._reading)
+        self.restoring = Restoring(tier, cold, self.moving)
+        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Cache[str, float](_SEEN_BYTES)
+        self._below = below = Below(tier, cold, self._reading, self.moving, self._set_up)
+        if write_cold:
+            self.uploading.around = below.tell
+        through = mode == "write_through"
+        self.saving = Saving(hot, self.moving, self.uploading, below if write_cold else None, through=through)
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -80,12 +96,25 @@ class TieredBackend:
         return getattr(self._hot, name)
 
     def setup(self) -> None:
+        try:
+            self._set_up()
+        except Unavailable as error:
+            if not self._read_cold:
+                raise
+            self._below.away(error)
+        if self._write_cold and not self._below.serves():
+            with suppress(Unavailable):  # a round of looking around repeats it
+                self._below.tell()
+        self.uploading.start()
+        self.replicas.start()
+
+    def _set_up(self) -> None:
         self._hot.setup()
         self._tier.setup()
-        self.uploading.start()
 
     def close(self) -> None:
         self.uploading.close()
+        self.replicas.close()
         self._hot.close()
         self._cold.bucket.close()
 
@@ -99,7 +128,8 @@ class TieredBackend:
         threads, saves = self.uploading.backlog
         verdict = NOTE if saves else OK
         backlog = Fact("backlog", f"{saves} saves of {threads} threads", verdict, "not in the cold store yet")
-        return [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        told = [*self._hot.facts(), Fact("mode", self._mode), backlog, *self._cold.bucket.facts()]
+        return [*told, *self.replicas.facts()]
 
     def usage(self, thread: str) -> Usage:
         return self._read(
@@ -107,35 +137,7 @@ class TieredBackend:
         )
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        self.uploading.require_room()
-        for thread in {save.thread for save in saves}:
-            if not self._is_seen(thread):
-                self._thaw(thread)
-        results = list(self._hot.save(saves))
-        for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
-        done = [save for save, result in zip(saves, results, strict=True) if result is True]
-        for thread in {save.thread for save in done}:
-            self._see(thread)
-        if self._mode == "write_through":
-            self._upload(saves, results)
-        else:
-            self.uploading.changed([save.thread for save in done if not _waits(save)])
-            self.uploading.changed([save.thread for save in done if _waits(save)], soon=True)
-            self.uploading.catch_up({save.thread for save in done})
-        return results
-
-    def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
-        """Have in the cold store what was saved, or say that it is not there."""
-        made = {save.thread for save, result in zip(saves, results, strict=True) if result is True}
-        failed = self.uploading.upload(made)
-        for at, save in enumerate(saves):
-            if results[at] is True and save.thread in failed:
-                results[at] = failed[save.thread]
-        if len(failed) and all(isinstance(result, Exception) for result in results):
-            raise next(iter(failed.values()))
+        return self.saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
@@ -150,12 +152,14 @@ class TieredBackend:
         return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
+        if self._below.serves() and self._below.error:
+            return self._from_cold(thread, self._below.error).load(thread, ns, id)
         try:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._see(thread)
+            self.saving.seen.add(thread)
             return found
         return self._read(
             thread,
@@ -190,35 +194,46 @@ class TieredBackend:
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         held, _ = self.moving.whole(thread)
         if held is not None:  # it was planned for what stands in the cold store
-            self._thaw(thread)
+            self.saving.thaw(thread)
             outline = self._hot.outline(thread)
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
             rev = outline.rev
-        done = self._hot.apply(thread, rev, change)
-        if done:
-            self._changed(thread)  # of a thread that lost its last row, nothing is left in the cold store either
-        return done
+        if not self._hot.apply(thread, rev, change):
+            return False
+        # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
+        # store lost the change before the cold one had it.
+        return self.saving.changed(thread) or not self._cold.known(thread)[0].live
 
-    def drop_thread(self, thread: str) -> None:
-        self._forget(thread)
+    def drop_thread(self, thread: str) -> bool:
+        self.saving.seen.forget(thread)
         self.moving.delete(thread)
+        with suppress(StatekitError):  # it is noted, and `is_deleted` tells
+            self.replicas.bring([digest(thread)])
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
-        self._thaw(source)
-        self._thaw(target)
-        done = self._hot.copy_thread(source, target, operation, header)
-        if done:
-            self._changed(target)
-        return done
+        for _ in range(_ATTEMPTS):
+            self.saving.thaw(source)
+            self.saving.thaw(target)
+            done = self._hot.copy_thread(source, target, operation, header)
+            if not done or self.saving.changed(target):
+                return done
+        raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
-        found = dict(self._hot.headers(threads))
+        away = False
+        try:
+            found = dict(self._hot.headers(threads))
+        except Unavailable:
+            if not self._read_cold:
+                raise
+            found, away = {}, True
         for thread in threads:
-            if thread not in found and self._tier.state(thread) is None:
-                known = self._cold.alive(thread)
-                if known is not None and known[0].header:
-                    found[thread] = known[0].header
+            if thread not in found and (away or self._tier.state(thread) is None):
+                head = self._reading.head(thread)
+                if head.header and not self._cold.over(head):
+                    found[thread] = head.header
         return found
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
@@ -244,7 +259,7 @@ class TieredBackend:
         for page in self._hot.threads(run_ids):
             seen.update(page)
             yield page
-        for heads in self._cold.threads():
+        for heads in self._reading.threads():
             page = [head.thread for head in heads if head.thread not in seen]
             if run_ids is not None:  # those in the hot store were asked already
                 page = [thread for thread in page if self._tier.state(thread) is None]
@@ -257,13 +272,13 @@ class TieredBackend:
             self.moving.upload(thread)
         return swept
 
-    def sweep_cold(self) -> int:
-        """Remove what expired and is in the cold store only, and return of how many threads; it reads every head."""
-        return self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
+    def sweep_cold(self, lost_s: float) -> int:
+        """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""
+        return self._sweeper.sweep(lost_s)
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._forget(thread)
+        self.saving.seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -277,22 +292,26 @@ class TieredBackend:
 
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""
-        found = self._cold.image(thread)
-        return None if found is None else MemoryBackend({thread: found[1]})
+        return _memory(thread, self._reading.image(thread))
+
+    def was(self, thread: str, at: Moment | None) -> Thread | None:
+        """Return a thread as it was, see `as_of`; None if there was none."""
+        if self._tier.state(thread) is not None:
+            self.moving.upload(thread)
+        found = self._reading.image(thread)
+        return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
+
+    def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
+        """Yield the cold store and each replica by its name, with what reads a thread from there only."""
+        for cold in (self._cold, *(replica.place for replica in self.replicas.all)):
+            yield cold.name, partial(_read_at, cold, thread)
 
     def is_deleted(self, thread: str) -> bool:
         """Say whether neither store has anything of a thread but a tombstone."""
         [held] = self._hot.claim([Claim(thread, "", "", 0, token=0)])
-        head, _ = self._cold.head(thread)
-        gone = self._tier.state(thread) is None and held is None and not head.live
-        return gone and len(self._cold.objects(thread)) <= 1
-
-    def _changed(self, thread: str) -> None:
-        self._see(thread)
-        if self._mode == "write_through":
-            self.moving.upload(thread)
-        else:
-            self.uploading.changed([thread])
+        gone = self._tier.state(thread) is None and held is None
+        colds = (self._cold, *(replica.place for replica in self.replicas.all))
+        return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
     def _read(
         self, thread: str, hot: Callable[[], T], cold: Callable[[MemoryBackend], T], is_short: Callable[[T], bool]
@@ -305,6 +324,8 @@ class TieredBackend:
             cold: Reads from what the cold store has.
             is_short: Whether the hot store may have let the thread go when it gave this.
         """
+        if self._below.serves() and self._below.error:
+            return cold(self._from_cold(thread, self._below.error))
         try:
             held, born = self.moving.whole(thread)
             for _ in range(_ATTEMPTS):
@@ -329,27 +350,18 @@ class TieredBackend:
             image = self.image(thread)
             if image is not None:
                 return image
+            if self._write_cold:  # it may be begun
+                return MemoryBackend()
         raise error
 
-    def _thaw(self, thread: str) -> None:
-        if self.moving.thaw(thread):
-            self._see(thread)
 
-    def _see(self, thread: str) -> None:
-        self._seen.put(thread, time.monotonic(), 0)
+def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
+    return _memory(thread, cold.image(thread))
 
-    def _is_seen(self, thread: str) -> bool:
-        """Say whether a thread was in the hot store a moment ago; if it has gone since, that does no harm."""
-        at = self._seen.get(thread)
-        return at is not None and time.monotonic() - at < _SEEN_S
 
-    def _forget(self, thread: str) -> None:
-        self._seen.put(thread, None, 0)
+def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend | None:
+    return None if found is None else MemoryBackend({thread: found[1]})
 
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
     return {ref: row._replace(body=b"") for ref, row in rows.items()}
-
-
-def _waits(save: Save) -> bool:
-    return isinstance(save, SaveWrites) and any(write.idx == INTERRUPT_IDX for write in save.writes)

@@ -13,11 +13,13 @@ from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, from_text
-from langgraph_statekit.errors import Conflict, StatekitError
+from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 _LOCKS: Final = 64
 _TICK_S: Final = 0.002
@@ -29,10 +31,11 @@ class Moving:
     Args:
         hot: The upper tier.
         cold: The lower one.
+        reading: Reads what is there, or in its replicas.
     """
 
-    def __init__(self, hot: Tier, cold: Cold) -> None:
-        self._hot, self._cold = hot, cold
+    def __init__(self, hot: Tier, cold: Cold, reading: Reading) -> None:
+        self._hot, self._cold, self._reading = hot, cold, reading
         self.renew()
         renew_in_child(self)
 
@@ -40,48 +43,73 @@ class Moving:
         """Begin anew in the child of a fork."""
         self._turns = [threading.Lock() for _ in range(_LOCKS)]
 
-    def upload(self, thread: str) -> None:
-        """Bring what changed in a thread to the cold store; what changes meanwhile may go along or not."""
+    def upload(self, thread: str) -> int:
+        """Bring what changed in a thread to the cold store; what changes meanwhile may go along or not.
+
+        Returns:
+            The life in the hot store, all of which the cold one had then; 0 if there was none.
+        """
         with self._turns[hash(thread) % _LOCKS]:  # who waited finds little left to do
             for pause_s in pauses(thread):
-                if self._upload(thread):
-                    return
+                born = self._upload(thread)
+                if born is not None:
+                    return born
                 time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
 
-    def _upload(self, thread: str) -> bool:
+    def _upload(self, thread: str) -> int | None:
         changes = self._hot.changes(thread)
         if changes is None:
             self._bury_ended(thread)
-            return True
+            return 0
         state = changes.state
         head, tag = self._cold.known(thread)
         if is_dead(state, head):
             self._hot.forget(thread, state.born)
-            return True
-        if state.clean:
-            return True
-        begun = head.live and not state.ended and (state.epoch == head.epoch or not self._cold.over(head))
-        base = head if begun else new_life(thread, head)
-        if state.epoch not in ("", head.epoch):  # the cold store is another one than before
+            return 0
+        if state.clean and state.epoch in ("", head.life):
+            return state.born
+        if self._cold.is_dying(head):
+            self._cold.head(thread)
+            return None
+        begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
+        base = replace(head, is_copy=False) if begun else new_life(thread, head)
+        # The cold store is another one than before, or was a replica, or took saves alone.
+        if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
             if changes is None or changes.state.born != state.born:
-                return False
+                return None
         pack, complete = changes.pack, True
-        if begun and (not state.complete or state.epoch != head.epoch):
-            found = self._cold.image(thread)
+        if begun and (not state.complete or state.epoch != head.life or head.ahead):
+            found = self._reading.own_image(thread)
             if found is None or found[0].gen != head.gen:
-                return False
-            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
-        made = [] if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made), tag):
+                return None
+            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
+        made = NOTHING if pack.empty else self._cold.upload(base, pack)
+        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
             self._cold.discard(base, made)
-            return False
+            return None
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
             self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
-        return True
+        return state.born
+
+    def settle(self, thread: str) -> bool:
+        """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
+        for pause_s in pauses(thread):
+            if not self._cold.head(thread)[0].ahead:
+                return False
+            self.upload(thread)
+            head, tag = self._cold.head(thread)
+            state = self._hot.state(thread)
+            dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
+            # With the tag from before the eviction: a save that came after it is not settled.
+            if dropped and self._cold.publish(thread, replace(head, gen=head.gen + 1, ahead=False), tag):
+                return True
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> None:
         """Remove from the cold store what has ended in the hot one."""
@@ -113,17 +141,23 @@ class Moving:
             born = 0 if state is None else state.born
             if state is not None and (state.complete or not state.here):
                 return None, born
-            head, _ = self._cold.head(thread)
+            head = self._reading.head(thread)
             dead = state is not None and is_dead(state, head)
             if not dead and (not head.live or self._cold.over(head)):
                 return None, born
-            if state is not None:
-                self.upload(thread)
-            found = None if dead else self._cold.image(thread)
+            if state is not None and self._is_complete_now(thread, born):
+                return None, born
+            found = None if dead else self._reading.image(thread)
             if found is not None:
                 return found[1], born
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
+
+    def _is_complete_now(self, thread: str, born: int) -> bool:
+        """Upload a thread, and say whether the hot store has all of it: an upload under way had not told so yet."""
+        self.upload(thread)
+        state = self._hot.state(thread)
+        return state is not None and state.here and state.complete and state.born == born
 
     def thaw(self, thread: str) -> bool:
         """Have the whole thread in the hot store; False if there is none. Harmless while others do the same."""
@@ -135,16 +169,20 @@ class Moving:
             if state is not None and state.complete:
                 return True
             if state is None:
-                found = self._cold.image(thread)
+                found = self._reading.image(thread)
                 if found is None:
                     return self._hot.state(thread) is not None
                 head, held = found
                 held = replace(held, ttl_us=head.ttl_us, until_us=head.until_us)
-                if self._hot.restore(thread, head.epoch, head.gen, held):
+                if self._hot.restore(thread, head.life, head.gen, held):
                     return True
+                if head.is_copy and self._hot.state(thread) is None:
+                    raise Unavailable(f"a replica has only an older state of thread {from_text(thread)!r}; try again")
             else:
-                head, _ = self._cold.head(thread)
+                head = self._reading.head(thread)
                 if not is_dead(state, head) and (not head.live or self._cold.over(head)):
+                    return True
+                if self._is_complete_now(thread, state.born):
                     return True
                 self.evict(thread, leased=True)
             time.sleep(pause_s)
@@ -162,7 +200,7 @@ class Moving:
         if state is None or not (state.here and state.clean and state.epoch):
             return False
         head, _ = self._cold.head(thread)
-        return head.epoch == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
+        return head.life == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
 
     def delete(self, thread: str) -> None:
         """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
@@ -177,7 +215,7 @@ class Moving:
 
 def is_dead(state: State, head: ColdHead) -> bool:
     """Say whether a thread in the hot store is one that was deleted."""
-    return state.epoch in head.dead if state.epoch else state.born <= head.dead_us
+    return epoch_of(state.epoch) in head.dead if state.epoch else state.born <= head.dead_us
 
 
 def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef]) -> ColdHead:

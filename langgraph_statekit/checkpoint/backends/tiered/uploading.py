@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
@@ -64,6 +65,7 @@ class Uploading:
         self._max_lag_s, self._max_lag_checkpoints, self._idle_s = max_lag_s, max_lag_checkpoints, idle_s
         self._max_backlog, self._tell = max_backlog, tell
         self._pool = Threads(workers)
+        self.around: Callable[[], None] = lambda: None
         self.renew()
         renew_in_child(self)
 
@@ -139,18 +141,18 @@ class Uploading:
         if errors:
             raise errors[0]
 
-    def upload(self, threads: Collection[str]) -> dict[str, Exception]:
-        """Upload threads now, side by side, and return what failed; that is tried again later."""
-        failed: dict[str, Exception] = {}
+    def upload(self, threads: Collection[str]) -> dict[str, int | StatekitError]:
+        """Upload threads now, side by side; return what `Moving.upload` does, or what failed: that is tried again."""
+        done: dict[str, int | StatekitError] = {}
         alone = len(threads) == 1
         futures = {} if alone else {thread: self._pool.start(self._moving.upload, thread) for thread in threads}
         for thread in threads:
             try:
-                self._moving.upload(thread) if alone else futures[thread].result()
+                done[thread] = self._moving.upload(thread) if alone else futures[thread].result()
             except StatekitError as error:
-                failed[thread] = error
-        self.changed(failed)
-        return failed
+                done[thread] = error
+        self.changed([thread for thread, result in done.items() if isinstance(result, StatekitError)])
+        return done
 
     def flush_all(self) -> None:
         """Upload what this process has changed."""
@@ -229,7 +231,8 @@ class Uploading:
                 self._wake.wait(max(next_s - now, 0.0))
 
     def _pause_s(self) -> float:
-        return min(_ROUND_S, max(self._idle_s / 4 if self._mode == "archive" else _ROUND_S, 0.05))
+        lag_s = min(max(self._max_lag_s, 1.0), _ROUND_S)  # what a worker left that died is late already
+        return min(lag_s, max(self._idle_s / 4, 0.05)) if self._mode == "archive" else lag_s
 
     def _quietly(self, thread: str) -> None:
         try:
@@ -248,7 +251,8 @@ class Uploading:
             left = [thread for thread in left if thread not in self._lags and thread not in self._under_way]
         idle = self._hot.idle(now_us - int(self._idle_s * 1e6), _PAGE) if self._mode == "archive" else ()
         # Not in this thread, which nobody waits for at the interpreter's end.
-        calls = [self._pool.start(self._quietly, thread) for thread in left]
+        calls: list[Future[None]] = [self._pool.start(self.around)]
+        calls += [self._pool.start(self._quietly, thread) for thread in left]
         calls += [self._pool.start(self._let_go, thread) for thread in idle]
         for call in calls:
             call.result()

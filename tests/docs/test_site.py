@@ -1,0 +1,69 @@
+"""The site of the documentation builds without a warning, has every public name, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import langgraph_statekit
+from tests.docs.pages import ROOT
+
+
+class Loaded(HTMLParser):
+    """What a page loads by itself, its anchors, and where its links lead to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.ids.add(found.get("id") or "")
+        if tag == "a" and not re.match(r"[a-z]+:", found.get("href") or "#"):
+            self.links.add(found["href"] or "")
+        if tag in ("script", "img", "iframe", "source", "link"):
+            self.addresses += [each for each in (found.get("src"), found.get("href")) if each]
+
+
+def objects(inventory: Path) -> dict[str, str]:
+    """Return the names that a site documents, and where."""
+    plain = zlib.decompress(inventory.read_bytes().split(b"\n", 4)[4]).decode()
+    rows = (re.match(r"(\S+) +\S+ +\S+ +(\S+)", line) for line in plain.splitlines())
+    return {row[1]: row[2].replace("$", row[1]) for row in rows if row}
+
+
+def build(folder: Path) -> None:
+    """Build the site into a folder; a warning is an error."""
+    if find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: group docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stdout + built.stderr
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    build(tmp_path)
+    named = objects(tmp_path / "objects.inv")
+    pages = {str(page.relative_to(tmp_path)): Loaded(page) for page in tmp_path.rglob("*.html")}
+    for name in langgraph_statekit.__all__:
+        page, _, anchor = named[f"langgraph_statekit.{name}"].partition("#")
+        assert anchor in pages[page].ids, name
+    for name, page in pages.items():
+        for link in page.links:
+            there = (tmp_path / name).parent / link.partition("#")[0]
+            assert name == "404.html" or there.is_file() or link.startswith("#"), f"{name} links to {link}"
+        assert not [each for each in page.addresses if re.match(r"(https?:)?//", each)], name
+    for source in (*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.py")):
+        folder = "" if source.suffix == ".md" else "notebooks/"
+        assert f"{folder}{source.stem}.html" in pages
