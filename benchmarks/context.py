@@ -167,7 +167,7 @@ def _about(results: dict[str, Any]) -> str:
 
 
 def _cell(number: float) -> str:
-    return f"{number:,.0f}" if abs(number) >= 100 or number == int(number) else f"{number:.2g}"
+    return f"{number:,.0f}" if abs(number) >= 99.5 or number == int(number) else f"{number:.2g}"
 
 
 if __name__ == "__main__":
