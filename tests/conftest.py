@@ -12,12 +12,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
 from tests.stores_table import DURABLE, ON_REQUEST, SERVED, STORES
 from tests.stores_under_test import DEFAULTS, Store, all_features
+
+settings.register_profile("tests", deadline=None)  # a busy machine fails no test
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
