@@ -31,7 +31,7 @@ browser: $(VENV)/browser.stamp
 	@$(BIN)/python -m pytest tests/browser tests/notebooks $(ARGS)
 
 docs: $(VENV)/docs.stamp
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo build/site/index.html
 
 bench: $(VENV)/test.stamp
@@ -42,7 +42,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/demo.stamp: WHAT = -e .
-$(VENV)/test.stamp: WHAT = -e '.[all]' --group test
+$(VENV)/test.stamp: WHAT = -e '.[all]' --group test --group docs
 $(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser
 $(VENV)/docs.stamp: WHAT = -e '.[all]' --group docs
 $(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint

@@ -12,6 +12,7 @@ WORKLOADS = (
     "namespaces",
     "timetravel",
     "objects",
+    "tiered",
     "growth",
     "sampled",
     "watchdog",

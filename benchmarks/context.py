@@ -26,6 +26,7 @@ COLUMNS: Final = {
     "summarizer_tokens": ("summarizer reads", 1e3, "k"),
     "peak_tokens": ("peak prompt", 1, ""),
     "cached_share": ("cached", 0.01, " %"),
+    "values_shown": ("values at hand", 0.01, " %"),
     "lost_questions": ("calls without the live question", 1, ""),
     "pair_errors": ("pair errors", 1, ""),
     "p50_ms": ("ms a call, p50", 1, ""),
@@ -33,29 +34,35 @@ COLUMNS: Final = {
     "no_op_ms_1000": ("ms at 1,000 messages", 1, ""),
     "no_op_ms_5000": ("at 5,000", 1, ""),
 }
+CHATS: Final = {"chat": (), "memory": ("memory",), "coding": ("coding",)}
+"""Questions that each contestant is asked by itself, with the name of another conversation than the airline's."""
+QUESTIONS: Final = (*CHATS, "facts", "kit")
 KINDS: Final = ("safety_rule", "hard_constraint", "fact", "goal_state", "user_preference")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask the questions and write what was found; 1 if ours or a peer gave no numbers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.context", description=__doc__)
-    parser.add_argument("questions", nargs="*", default=["chat", "facts", "kit"], help="some of chat, facts, kit")
-    parser.add_argument("--only", default="", help="of chat, those whose name has this in it; the others stay")
+    parser.add_argument("questions", nargs="*", default=[*QUESTIONS], help=f"some of {', '.join(QUESTIONS)}")
+    parser.add_argument("--only", default="", help="of chats, those whose name has this in it; the others stay")
     given = parser.parse_args(arguments)
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     failed = 0
     for question in given.questions:
-        found: dict[str, Any] = dict(results.get("chat", {})) if question == "chat" and given.only else {}
+        talks = question in CHATS
+        found: dict[str, Any] = dict(results.get(question, {})) if talks and given.only else {}
         chats = [(each.name, each.home) for each in CONTESTANTS if given.only in each.name]
-        asked = chats if question == "chat" else [(question, FACTS)]
-        for name, home in asked:
+        for name, home in chats if talks else [(question, FACTS)]:
             try:
-                found[name] = _asked(home, f"benchmarks.context_{question}", *([name] if question == "chat" else []))
+                if talks:
+                    found[name] = _asked(home, "benchmarks.context_chat", name, *CHATS[question])
+                else:
+                    found[name] = _asked(home, f"benchmarks.context_{question}")
             except (OSError, RuntimeError, subprocess.SubprocessError) as error:
                 found[name] = {"fails": str(error)[-300:]}
                 failed = 1
             print(question, name, json.dumps(found[name])[:200], flush=True)
-        results[question] = found if question == "chat" else found[question]
+        results[question] = found if talks else found[question]
     homes = {each.home for each in CONTESTANTS} | {FACTS}
     results["about"] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -81,7 +88,7 @@ def _asked(home: Home, module: str, *arguments: str) -> Any:
 
 def rendered(page: str, results: dict[str, Any]) -> str:
     """Return the page with the tables between its markers written anew."""
-    for name, table in (("prompts", prompts), ("facts", facts), ("kit", kit)):
+    for name, table in (("prompts", prompts), ("others", others), ("facts", facts), ("parts", parts), ("kit", kit)):
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{table(results)}\n{end}{rest.partition(end)[2]}"
@@ -101,12 +108,39 @@ def prompts(results: dict[str, Any]) -> str:
     return "\n".join((_about(results), "", *lines))
 
 
+def others(results: dict[str, Any]) -> str:
+    """Return the table of the conversations on which nothing was tuned."""
+    titles = {"memory": "chat of 323 turns, no tools", "coding": "one task, 11 calls of tools"}
+    heads = [f"{title}: cost | peak prompt | without the live question | pair errors" for title in titles.values()]
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (4 * len(titles) + 1) + "|"]
+    keys = ("cost", "peak_tokens", "lost_questions", "pair_errors")
+    for name in (each.name for each in CONTESTANTS if all(each.name in results[title] for title in titles)):
+        cells = []
+        for numbers in (results[title][name] for title in titles):
+            cells += (
+                [f"fails: {numbers['fails']}", "", "", ""] if "fails" in numbers else [_cell(numbers[k]) for k in keys]
+            )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def facts(results: dict[str, Any]) -> str:
     """Return the table of the facts kept at equal sizes."""
     lines = ["| | 200 characters | 600 characters | 10 % | 20 % | ms a window |", "|---" * 6 + "|"]
-    for name, numbers in results["facts"].items():
+    for name, numbers in results["facts"]["all"].items():
         cells = [f"{numbers[size]:.0%}" for size in ("200", "600", "0.1", "0.2")]
         lines.append(f"| {name} | {' | '.join(cells)} | {_cell(numbers['window_ms'])} |")
+    return "\n".join(lines)
+
+
+def parts(results: dict[str, Any]) -> str:
+    """Return the table of the facts kept in each scenario."""
+    found = results["facts"]["parts"]
+    scenarios = list(next(iter(found.values())))
+    lines = [f"| | {' | '.join(scenarios)} |", "|---" * (len(scenarios) + 1) + "|"]
+    for name, shares in found.items():
+        cells = [", ".join(f"{share:.0%}" for share in shares[scenario].values()) for scenario in scenarios]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,14 +1,17 @@
-"""One contestant replays the airline conversation: `python -m benchmarks.context_chat NAME` prints its numbers as JSON.
+"""One contestant replays a conversation: `python -m benchmarks.context_chat NAME [CONVERSATION]` prints its numbers.
 
-Each call of the model is sent what the contestant makes of the history so far. Tokens are those of cl100k. Cost is
-relative: a token that the provider has not cached counts 1, one of the common beginning with the call before 0.1, and
-one that the summarizer reads 1. Time is that of the processor: the machine may do other things too.
+Without a conversation it is the airline one, with the times for histories of several lengths. Each call of the model
+is sent what the contestant makes of the history so far. Tokens are those of cl100k. Cost is relative: a token that the
+provider has not cached counts 1, one of the common beginning with the call before 0.1, and one that the summarizer
+reads 1. A value is at hand if an id, number, date or name that the model's answer takes from a tool's result stands in
+the prompt. Time is that of the processor: the machine may do other things too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +25,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
 
-from benchmarks.context_data import airline, calls
+from benchmarks.context_data import CONVERSATIONS, airline, calls
 from benchmarks.context_peers import BY_NAME, View
 
 DID: Final = ("booked", "cancelled", "moved", "upgraded", "refunded", "compared", "confirmed", "declined", "delayed")
@@ -38,6 +41,10 @@ WHAT: Final = (
 WHERE: Final = ("Boston", "Denver", "Seattle", "Atlanta", "Phoenix", "Houston", "Miami", "Dallas", "Chicago", "Orlando")
 SUMMARY_CHARS: Final = 188
 CACHED_COST: Final = 0.1
+VALUE: Final = re.compile(r"\w*\d\w*(?:[-.]\w+)*|[A-Z]\w+")
+ROUNDS: Final = 4
+RECENT: Final = 60
+"""Messages within which a value from a tool's result counts as used in an answer."""
 
 
 @cache
@@ -114,11 +121,17 @@ def violations(history: Sequence[BaseMessage], shown: Sequence[BaseMessage]) -> 
     return lost, errors + len(open_calls)
 
 
-def replay(view: View, recorder: Recorder) -> dict[str, float]:
+def values(text: str) -> set[str]:
+    """Return what looks like an id, a number, a date, or a name."""
+    return {word for word in VALUE.findall(text) if len(word) > 2}
+
+
+def replay(view: View, recorder: Recorder, conversation: str = "airline") -> dict[str, float]:
     """Return the numbers of one replay."""
-    system, history = airline()
+    system, history = CONVERSATIONS[conversation]()
     before: list[tuple[int, ...]] = []
-    total = cached = peak = last = lost = errors = 0
+    found: dict[str, int] = {}
+    seen = total = cached = peak = last = lost = errors = used = shown_of = 0
     taken = []
     for place in calls(history):
         given = history[:place]
@@ -128,6 +141,12 @@ def replay(view: View, recorder: Recorder) -> dict[str, float]:
         now = tokens_of(system, shown)
         last = sum(map(len, now))
         total, cached, peak = total + last, cached + common(before, now), max(peak, last)
+        for at in range(seen, place):
+            if isinstance(history[at], ToolMessage):
+                found |= dict.fromkeys(values(str(history[at].content)), at)
+        wanted = {word for word in values(text_of(history[place])) if place - found.get(word, -RECENT) < RECENT}
+        text = "".join([system, *map(text_of, shown)])
+        used, shown_of, seen = used + len(wanted), shown_of + sum(word in text for word in wanted), place
         missing, broken = violations(given, shown)
         lost, errors, before = lost + missing, errors + broken, now
     read = sum(len(encoded(text)) for text in recorder.asked)
@@ -140,6 +159,7 @@ def replay(view: View, recorder: Recorder) -> dict[str, float]:
         "cached_share": cached / total,
         "peak_tokens": peak,
         "last_tokens": last,
+        "values_shown": shown_of / used if used else 1.0,
         "lost_questions": lost,
         "pair_errors": errors,
         "p50_ms": median(taken) * 1e3,
@@ -170,16 +190,22 @@ def scaling(name: str) -> dict[str, float]:
     return found
 
 
-def main(name: str) -> dict[str, float]:
-    """Return all numbers of a contestant; the first replay warms what is loaded late."""
-    contestant, (system, _) = BY_NAME[name], airline()
-    replay(contestant.build(Recorder(), system), Recorder())
-    recorder = Recorder()
-    return {**replay(contestant.build(recorder, system), recorder), **scaling(name)}
+def main(name: str, conversation: str = "") -> dict[str, float]:
+    """Return all numbers of a contestant; the first replays warm what is loaded late, and the fastest one is taken."""
+    contestant, recorder = BY_NAME[name], Recorder()
+    system, _ = CONVERSATIONS[conversation or "airline"]()
+    if conversation:
+        return replay(contestant.build(recorder, system), recorder, conversation)
+    rounds = []
+    for _ in range(ROUNDS):
+        recorder = Recorder()
+        rounds.append(replay(contestant.build(recorder, system), recorder))
+    best = min(rounds, key=lambda each: each["p50_ms"])
+    return {**best, "p95_ms": min(each["p95_ms"] for each in rounds), **scaling(name)}
 
 
 if __name__ == "__main__":
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a peer prints is no number
-    private.write(json.dumps(main(sys.argv[1])) + "\n")
+    private.write(json.dumps(main(*sys.argv[1:])) + "\n")
     private.flush()

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 
 DATA: Final = Path(__file__).parents[1] / "tests/data"
 TURNS: Final = 200
@@ -31,6 +31,27 @@ def airline() -> tuple[str, list[BaseMessage]]:
     return found["system"], history
 
 
+@cache
+def remembered() -> tuple[str, list[BaseMessage]]:
+    """Return BFCL's scenarios as one chat of 323 turns without tools; a stand-in answers in as many words each time."""
+    turns = [turn for scenario in memory()[0].values() for turn in scenario]
+    history: list[BaseMessage] = []
+    for number, turn in enumerate(turns):
+        answer = f"Noted as number {number}. I keep it in mind, and I come back to it when you ask for it or change it."
+        history += [HumanMessage(turn, id=f"h{number}"), AIMessage(answer, id=f"a{number}")]
+    return "You are an assistant with a good memory.", history
+
+
+@cache
+def coding() -> tuple[str, list[BaseMessage]]:
+    """Return a task that an agent solves in one turn with eleven calls of its tools."""
+    found = json.loads((DATA / "sweagent_marshmallow_1867.json").read_text(encoding="utf-8"))["messages"]
+    system, *said = convert_to_messages(found)
+    for number, message in enumerate(said):
+        message.id = f"m{number}"
+    return str(system.content), said
+
+
 def calls(history: list[BaseMessage]) -> Iterator[int]:
     """Yield the places where a model was called: the history before each of its answers."""
     for index, message in enumerate(history):
@@ -46,3 +67,6 @@ def memory() -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
         name: [turn for part in parts for turn in part["turns"]] for name, parts in found["conversations"].items()
     }
     return scenarios, found["qa"]
+
+
+CONVERSATIONS: Final = {"airline": airline, "memory": remembered, "coding": coding}

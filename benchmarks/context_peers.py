@@ -240,6 +240,7 @@ CONTESTANTS: Final = (
     Contestant("agentstate-reducer 60/15 messages", _agentstate, REDUCER),
     Contestant("statekit defaults (20/15/5 turns)", _ours()),
     Contestant("statekit defaults, 8000 tokens", _ours(**TURNS_8000)),
+    Contestant("statekit defaults with tool digests", _ours(tool_results={})),
     Contestant("statekit recommended (tool digests, 18/15/3 turns)", _ours(recommended=True)),
     Contestant("statekit recommended, 8000 tokens", _ours(recommended=True, **TURNS_8000)),
 )

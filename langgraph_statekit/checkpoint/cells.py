@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 SEALED_START = b"\1"
 """What an encrypted value begins with, and no other one."""
+EFFECT = "effect"
+"""The kind of the cells of effects, in which a deleted thread leaves something behind."""
 
 
 class CellRef(NamedTuple):
@@ -157,6 +159,11 @@ class Cells(Protocol):
 
     async def sleep(self, pause_s: float) -> None:
         """Wait."""
+
+
+def effects_of(thread: str) -> CellQuery:
+    """Return the query for one cell of the effects of a thread."""
+    return CellQuery(kind=EFFECT, group=f"thread {thread}", limit=1)
 
 
 def cell_ref(kind: str, key: object, thread_id: object = "") -> CellRef:

@@ -135,9 +135,10 @@ class EncryptedBackend:
                 change = replace(change, relink=[key.tag_row(row) for row in change.relink])
         return self.inner.apply(thread, rev, change)
 
-    def drop_thread(self, thread: str) -> None:
-        self.inner.drop_thread(thread)
+    def drop_thread(self, thread: str) -> bool:
+        left = self.inner.drop_thread(thread)
         self._forget(thread)
+        return left
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
@@ -151,6 +152,14 @@ class EncryptedBackend:
             self._forget(target)
             return done
         raise _changing(source)
+
+    def key_of(self, thread: str) -> DataKey | None:
+        """Return the data key of a thread; None if it has none."""
+        return self._renew([thread]).get(thread)
+
+    def header_for(self, thread: str, key: DataKey) -> bytes:
+        """Return a header with which a thread has this data key."""
+        return self._encryption.wrapped(thread, key).header
 
     def rotate(self) -> int:
         """Wrap all data keys with the active master key, and return how many had another one.

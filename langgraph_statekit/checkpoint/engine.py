@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
-from langgraph_statekit.checkpoint.cells import Cells
 from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
@@ -50,14 +49,11 @@ from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, re
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
 from langgraph_statekit.checkpoint.sweeping import Sweeping, sweep_all
 from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
+from langgraph_statekit.extras import load
 
 PAGE_ROWS = 100
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 8
-
-
-Forget = Callable[[Cells, str], Awaitable[None]]
-"""Removes what a feature knows of a deleted thread."""
 
 
 class Engine(Requests):
@@ -67,7 +63,6 @@ class Engine(Requests):
         super().__init__(backend, runtime)
         self._frames = frames
         self._saves = saves
-        self.forgetting: dict[str, Forget] = {}
         self.retention: Retention | None = None
         self.pacing = Pacing()
         self.ttl_us: int | None = 0
@@ -320,9 +315,8 @@ class Engine(Requests):
         if thread_id is None:  # would be the thread "None"
             raise Misuse("no thread is named: thread_id is None")
         store = await self._store()
-        await self._io(store.drop_thread, to_text(thread_id))
-        for forget in self.forgetting.values():
-            await forget(self, to_text(thread_id))
+        if await self._io(store.drop_thread, to_text(thread_id)):
+            await load("effects.forgetting", "forget")(self, to_text(thread_id))
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = {to_text(run_id) for run_id in require_ids(run_ids, "run_ids")}

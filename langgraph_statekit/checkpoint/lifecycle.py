@@ -14,7 +14,7 @@ from langgraph_statekit.acquiring import Terms, acquire
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import Cells
 from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
-from langgraph_statekit.checkpoint.engine import Engine, Forget
+from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.lines import Lines
 from langgraph_statekit.checkpoint.observed import ObservedEngine, observed_save, store_of
@@ -98,7 +98,6 @@ class Lifecycle(BaseCheckpointSaver[str]):
             return Engine(backend, runtime, frames, saves)
 
         self._sync, self._async = engine(Blocking(self._threads)), engine(self._threads)
-        self._async.forgetting = self._sync.forgetting
         if not isinstance(require_lease, bool):
             raise Misuse(f"the option require_lease must be True or False, not {require_lease!r}")
         self.require_lease = require_lease
@@ -150,10 +149,6 @@ class Lifecycle(BaseCheckpointSaver[str]):
     def async_cells(self) -> Cells:
         """The same records for async callers."""
         return self._async
-
-    def on_deleted(self, feature: str, forget: Forget) -> None:
-        """Have a feature forget each thread that this saver deletes, after that; one function for each feature."""
-        self._sync.forgetting[feature] = forget
 
     def with_state(self, state: type | Mapping[str, type] | None) -> Self:
         """Return this saver with the state schema of a graph: it migrates older states when it reads them.

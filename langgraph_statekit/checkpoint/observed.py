@@ -180,7 +180,6 @@ class _Operation:
         self.engine = Engine(owner._backend, self, owner._frames, owner._saves)
         self.engine._ready = owner._ready
         self.engine.retention, self.engine.pacing = owner.retention, owner.pacing
-        self.engine.forgetting = owner.forgetting
         self.engine.ttl_us, self.engine.sweeping = owner.ttl_us, owner.sweeping
         self.engine.progressed = owner.progressed
         self.plain_bytes = self._stored_bytes = self._checkpoints = 0

@@ -65,7 +65,10 @@ class Retention:
                 if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref not in parents)):
                     keep.add(row.ref)
             if newest[0].ref.ns == "":
-                floor = min(row.seq for row in newest if row.ref in keep)
+                oldest = min(row.seq for row in newest if row.ref in keep)
+                # What lies between may be of the oldest one's caller or its own: with durability "exit" a call's
+                # checkpoints are stored before its caller's.
+                floor = max((row.seq for row in newest if row.seq < oldest), default=0)
         return keep | labelled(outline.rows, "" if self.keep_labels else OWN_LABELS)
 
     def _wants(self, place: int, row: Row) -> bool:

@@ -185,6 +185,14 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         one = command(name, run, f"{told}; the URL has ?cold=URL in it")
         one.add_argument("threads", nargs="*", metavar="THREAD")
         one.add_argument("--all", action="store_true", help="all threads of the store")
+        if name == "restore":
+            told = "as it was at this time (2025-12-24T18:00+01:00; in UTC without offset), or at this checkpoint"
+            one.add_argument("--at", metavar="TIME|CHECKPOINT", help=f"make a copy of each thread {told}")
+            one.add_argument("--suffix", default="", metavar="TEXT", help="add this to the ids of copies")
+            one.add_argument(
+                "--to", metavar="URL", help="make copies in this store instead, which has a cold store too"
+            )
+            one.add_argument("--prefix", metavar="TEXT", help="with --all, only threads whose ids begin so")
 
     told = "bring over what the replicas lack, object by object; the URL has ?cold=URL&replicas=URL,URL in it"
     command("replicate", replicate, told)

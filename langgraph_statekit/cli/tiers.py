@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from langgraph_statekit.checkpoint.backend import Backend
@@ -14,7 +15,7 @@ from langgraph_statekit.cli.doctor import Checked, check_thread
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.stores import encryption, missing, opened
 from langgraph_statekit.cli.terminal import emit, progress, table
-from langgraph_statekit.errors import DataError, Misuse
+from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
 from langgraph_statekit.extras import load
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def archive(given: Namespace) -> int:
     """Have the hot store drop threads that the cold one has; 1 if one stays, since it is in use."""
-    with _tiered(given) as saver:
+    with _tiered(given.url) as saver:
         ids = _chosen(given, lambda: [id for page in saver.tiers.hot_threads() for id in page])
         done = {from_text(id): saver.tiers.evict(id) for id in progress(ids, "threads")}
     stays = [id for id, gone in done.items() if not gone]
@@ -37,20 +38,43 @@ def archive(given: Namespace) -> int:
 
 
 def restore(given: Namespace) -> int:
-    """Bring threads from the cold store to the hot one."""
-    with _tiered(given) as saver:
-        ids = _chosen(given, lambda: _cold(saver))
+    """Bring threads from the cold store to the hot one, or make copies of them as they were."""
+    if given.prefix is not None and not given.all:
+        raise Misuse("--prefix goes with --all")
+    at = None if given.at is None else _moment(given.at)
+    made: list[str] = []
+    with ExitStack() as stack:
+        saver = stack.enter_context(_tiered(given.url))
+        into = stack.enter_context(_tiered(given.to)) if given.to else None
+        ids = [from_text(id) for id in _chosen(given, lambda: _cold(saver))]
+        ids = [id for id in ids if id.startswith(given.prefix or "")]
+        if isinstance(at, str) and len(ids) != 1:
+            raise Misuse(f"{at!r} is no time like 2025-12-24T18:00+01:00; a checkpoint belongs to one thread: name it")
         for id in progress(ids, "threads"):
-            if not saver.tiers.moving.thaw(id):
-                raise missing(from_text(id))
-    emit({"restored": len(ids)}, [f"{len(ids):,} in the hot store"], given.json)
+            try:
+                made += saver.restore([id], at=at, suffix=given.suffix, into=into)
+            except CheckpointMissing:
+                if not given.all:
+                    raise
+    copies = made if given.at or given.suffix or given.to else []
+    document = {"restored": len(made), **({"threads": copies} if copies else {})}
+    emit(document, [*copies, f"{len(made):,} in the hot store"], given.json)
     return 0
+
+
+def _moment(text: str) -> datetime | str:
+    """Return the time or the id of a checkpoint that a text means."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def verify(given: Namespace) -> int:
     """Read all that the cold store has of threads; 1 if something of it cannot be read."""
     checked = Checked()
-    with _tiered(given) as saver:
+    with _tiered(given.url) as saver:
         for id in progress(_chosen(given, lambda: _cold(saver)), "threads"):
             _verify(saver, id, checked)
     problems = checked.problems
@@ -63,7 +87,7 @@ def verify(given: Namespace) -> int:
 
 def deleted(given: Namespace) -> int:
     """Say whether a thread is gone from both stores; 1 if something of it is left."""
-    with _tiered(given) as saver:
+    with _tiered(given.url) as saver:
         gone = saver.deleted(given.deleted)
     told = "nothing is left of it" if gone else "it is not deleted, or not all of it"
     emit({"thread": given.deleted, "deleted": gone}, [f"{given.deleted}: {told}"], given.json)
@@ -72,7 +96,7 @@ def deleted(given: Namespace) -> int:
 
 def replicate(given: Namespace) -> int:
     """Bring over what the replicas lack."""
-    with _tiered(given) as saver:
+    with _tiered(given.url) as saver:
         count = saver.replicate()
     emit({"threads": count}, [f"the replicas have {count:,} threads"], given.json)
     return 0
@@ -112,8 +136,8 @@ def _verify_at(
 
 
 @contextmanager
-def _tiered(given: Namespace) -> Iterator[TieredSaver]:
-    with opened(given.url, create=True) as saver:
+def _tiered(url: str) -> Iterator[TieredSaver]:
+    with opened(url, create=True) as saver:
         if not isinstance(saver, load("checkpoint.backends.tiered", "TieredSaver")):
             raise Misuse("the URL names no cold store: add ?cold=URL to it, with % / ? & in it percent-encoded")
         saver.setup()

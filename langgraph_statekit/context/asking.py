@@ -13,6 +13,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_statekit.context.compress import result_text
+from langgraph_statekit.context.digest import Call, calls_of
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.languages import foreign
 from langgraph_statekit.context.plain_text import plain_text
@@ -143,11 +144,11 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
     prompt puts around it.
     """
     lines: list[str] = []
-    names: dict[str | None, str] = {}
+    calls: dict[str, Call] = {}
     for message in messages:
         text = plain_text(message)
         if isinstance(message, AIMessage):
-            names.update((call["id"], call["name"]) for call in message.tool_calls)
+            calls.update(calls_of(message))
             if text:
                 lines.append(f"[assistant] {text}")
             lines += [
@@ -156,8 +157,9 @@ def transcript(messages: Sequence[BaseMessage], results: ToolResultPolicy | None
             ]
         elif isinstance(message, ToolMessage):
             failed = " failed" if message.status == "error" else ""
-            name = names.get(message.tool_call_id, message.name)
-            found = result_text(message, name, results) if results else text
+            asked = calls.get(message.tool_call_id)
+            name = asked["name"] if asked else message.name
+            found = result_text(message, asked, results) if results else text
             lines.append(f"[tool {name or 'result'}{failed}] {found}")
         elif message.type != "system":
             lines.append(f"[{'user' if message.type == 'human' else message.type}] {text}")

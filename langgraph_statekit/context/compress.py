@@ -95,13 +95,13 @@ class ContextCompressor(Runnable[Any, Any]):
         return {self.output_key: compress(found, self.policy)}
 
 
-def result_text(message: ToolMessage, name: str | None, policy: ToolResultPolicy) -> str:
-    """Return what the tool of this name found, in one line unless the policy wants it whole; without its call."""
-    whole = plain_text(message)
+def result_text(message: ToolMessage, call: Call | None, policy: ToolResultPolicy) -> str:
+    """Return what a tool found, in one line unless the policy wants it whole; without its call."""
+    whole, name = plain_text(message), call["name"] if call else message.name
     keeps = policy.digest == "off" or name in policy.exclude_tools or is_verbatim(message, policy.verbatim_kinds)
     if keeps or _is_shortened(message):
         return whole
-    short = digest_result(message, numbers=policy.numbers)
+    short = digest_result(message, call, numbers=policy.numbers)
     return short if len(short) < len(whole) else whole
 
 

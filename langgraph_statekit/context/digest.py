@@ -14,7 +14,7 @@ from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import plain_json
 
 Call = ToolCall
-DIGEST_CHARS: Final = 240
+DIGEST_CHARS: Final = 200
 """Characters of a digest's result at most."""
 _ARGUMENT_CHARS: Final = 60
 _ITEMS_LOOKED_AT: Final = 50
@@ -71,25 +71,36 @@ def digest(
     name = (call["name"] if call else message.name) or "tool"
     arguments = _arguments(call["args"]) if call else ""
     head = f"{one_line(name)}: {arguments}" if arguments else one_line(name)
-    return f"{head} → {digest_result(message, max_chars=max_chars, numbers=numbers)}"
+    return f"{head} → {digest_result(message, call, max_chars=max_chars, numbers=numbers)}"
 
 
-def digest_result(message: ToolMessage, *, max_chars: int = DIGEST_CHARS, numbers: bool = False) -> str:
-    """Return what a tool found as one line of at most `max_chars` characters."""
-    return _result(message, plain_text(message).strip(), max_chars, numbers=numbers) or "nothing"[:max_chars]
+def digest_result(
+    message: ToolMessage, call: Call | None = None, *, max_chars: int = DIGEST_CHARS, numbers: bool = False
+) -> str:
+    """Return what a tool found as one line of at most `max_chars` characters; what the call says is not told again."""
+    asked = call["args"] if call else {}
+    return _result(message, plain_text(message).strip(), asked, max_chars, numbers=numbers) or "nothing"[:max_chars]
 
 
-def _result(message: ToolMessage, text: str, max_chars: int, *, numbers: bool) -> str:
+def _result(message: ToolMessage, text: str, asked: Mapping[str, Any], max_chars: int, *, numbers: bool) -> str:
     if message.status == "error" or _ERROR.match(text) or text.startswith("Traceback ("):
         return clipped(f"error: {_error(text)}", max_chars)
     if text[:1] in ("{", "["):
         try:
-            return clipped(digest_json(json.loads(text), max_chars, numbers=numbers), max_chars)
+            found = json.loads(text)
+            if isinstance(found, dict):
+                found = {key: value for key, value in found.items() if not _is_echo(key, value, asked)} or found
+            return clipped(digest_json(found, max_chars, numbers=numbers), max_chars)
         except (ValueError, RecursionError):
             pass  # no JSON, or deeper than anybody reads: then it is text
     if len(text) <= max_chars:
         return one_line(text)
     return clipped(_table(text) or _prose(text, max_chars), max_chars)
+
+
+def _is_echo(key: str, value: Any, asked: Mapping[str, Any]) -> bool:
+    """Tell whether a field repeats an argument that a digest shows."""
+    return isinstance(value, str) and len(value) <= _ARGUMENT_CHARS and asked.get(key) == value
 
 
 def digest_json(value: Any, max_chars: int = DIGEST_CHARS, *, numbers: bool = False) -> str:

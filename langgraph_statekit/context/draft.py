@@ -13,7 +13,7 @@ from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.repair import is_blank, opening, repair
 from langgraph_statekit.context.shown import Shown
 from langgraph_statekit.context.summaries import SessionSummary, message_of
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import BYTES_PER_TOKEN, TokenCounter
 from langgraph_statekit.context.window import head, key_of, live_question
 
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
@@ -31,13 +31,30 @@ class Draft:
 
 
 def digested(draft: Draft, policy: ContextPolicy, counter: TokenCounter) -> Draft:
-    """Shorten older tool results now if they weigh so much that the lost prompt cache is worth it."""
-    if policy.tool_results.digest != "auto" or policy.digest_gain_tokens is None:
+    """Shorten more results now if that saves enough for the prompt cache that is lost behind the first of them."""
+    results, messages, gain = policy.tool_results, draft.messages, policy.digest_gain
+    if results.digest != "auto" or gain is None:
         return draft
-    fresh = draft.messages[_first_unsettled(draft) : _before_last_block(draft)]
-    results = [message for message in fresh if message.type == "tool"]
-    older = results[: len(results) - policy.tool_results.keep] if policy.tool_results.keep else results
-    return settled(draft, policy) if older and counter(older) >= policy.digest_gain_tokens else draft
+    until, end = _first_unsettled(draft), _before_last_block(draft)
+    places = [at for at in range(draft.start, end) if messages[at].__dict__["type"] == "tool"]
+    shortened = max(0, sum(at < until for at in places) - results.keep)
+    more = places[shortened : max(shortened, len(places) - results.keep)]
+    if not more:
+        return draft
+    whole, sent = sum(_chars(messages[at], counter) for at in more), 0
+    for at in range(more[0], len(messages)):
+        sent += _chars(messages[at], counter)
+        if whole < gain * (sent - whole):
+            return draft  # even nothing in their place would save too little
+    short = compress(messages[draft.start : end], results)
+    saved = whole - sum(_chars(short[at - draft.start], counter) for at in more)
+    return settled(draft, policy) if saved >= gain * (sent - saved) else draft
+
+
+def _chars(message: BaseMessage, counter: TokenCounter) -> int:
+    """Return how long a message is: near enough to compare, and far faster than counting tokens."""
+    content = message.__dict__["content"]
+    return len(content) if content.__class__ is str else BYTES_PER_TOKEN * counter.message(message)
 
 
 def settled(draft: Draft, policy: ContextPolicy) -> Draft:
@@ -52,7 +69,7 @@ def settled(draft: Draft, policy: ContextPolicy) -> Draft:
 def _before_last_block(draft: Draft) -> int:
     """Return where the last block begins: the model has not read its results yet."""
     at = len(draft.messages) - 1
-    while at > draft.start and draft.messages[at].type == "tool":
+    while at > draft.start and draft.messages[at].__dict__["type"] == "tool":
         at -= 1
     return at
 
@@ -61,7 +78,7 @@ def _first_unsettled(draft: Draft) -> int:
     last = draft.summary["settled"]
     if last is not None:
         for at in range(len(draft.messages) - 1, draft.start - 1, -1):
-            id = draft.messages[at].id
+            id = draft.messages[at].__dict__["id"]  # pydantic makes attributes slow
             if id == last if id else key_of(draft.messages[at]) == last:
                 return at + 1
     return draft.start

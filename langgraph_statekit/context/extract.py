@@ -39,7 +39,7 @@ _LEAD: Final = re.compile(
     r"|thanks|the|an?)\s+)+(?=\w)",
     re.IGNORECASE,
 )
-_NUMBER, _NAME, _WORTH, _QUESTION, _PART_COST = 3.0, 2.5, 1.0, 0.7, 8
+_NUMBER, _NAME, _WORTH, _QUESTION, _PART_COST = 4.0, 3.5, 1.0, 0.7, 4
 _SHORT, _SHORT_CHINESE = 11, 5
 _SAID_BY: Final = {"human": 1.0, "tool": 0.8}
 _BY_MODEL: Final = 0.6

@@ -26,10 +26,12 @@ def in_tokens(size: Size | None, window_tokens: int | None) -> int | None:
 
 def require_window(policy: ContextPolicy, window_tokens: int | None) -> None:
     """Raise `Misuse` for a setting that is a fraction of a window which is not known."""
+    if window_tokens is not None:
+        return
     sizes = {"keep": policy.keep, "slice": policy.slice, "compact_to": policy.compact_to}
     fractions = [name for name, size in sizes.items() if size is not None and size[0] == "fraction"]
     fractions += ["trigger"] if any(size[0] == "fraction" for group in policy.trigger for size in group) else []
-    if fractions and window_tokens is None:
+    if fractions:
         raise Misuse(f"{', '.join(fractions)} is a fraction of the model's window: set window_tokens in the policy")
 
 

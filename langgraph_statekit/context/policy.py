@@ -102,8 +102,9 @@ class ContextPolicy:
             one running summary.
         max_depth: Depth at most; at this depth the oldest summaries are condensed again and again.
         tool_results: How old tool results are shortened.
-        digest_gain_tokens: Shortens tool results before the next compaction once they weigh so much; each time the
-            provider's prompt cache is lost from there on. None waits for the next compaction.
+        digest_gain: Shortens tool results before the next compaction once that saves so large a part of what is to be
+            sent anew for it: the provider's prompt cache is lost from the first of them on. None waits for the next
+            compaction.
         max_input_tokens: Input of one summarizer call at most; longer slices are summarized in parts, none is dropped.
         attempts: Summarizer calls for one summary at most before it counts as failed.
         max_failures: Failed summaries in a row until `on_error` is applied; till then the history stays whole.
@@ -122,7 +123,7 @@ class ContextPolicy:
     fanout: int = 5
     max_depth: int = 3
     tool_results: ToolResultPolicy = field(default_factory=lambda: ToolResultPolicy(digest="off"))
-    digest_gain_tokens: int | None = 3_000
+    digest_gain: float | None = 0.7
     max_input_tokens: int = 32_000
     attempts: int = 2
     max_failures: int = 3
@@ -140,9 +141,10 @@ class ContextPolicy:
             raise Misuse("slice must be above 0, or None for all but keep")
         if self.max_tokens is not None and self.max_tokens[0] not in ("tokens", "fraction"):
             raise Misuse(f"max_tokens is a size in tokens or a fraction, not {self.max_tokens!r}")
-        for name in ("window_tokens", "digest_gain_tokens"):
-            if getattr(self, name) is not None:
-                require_numbers(int, 1, **{name: getattr(self, name)})
+        if self.window_tokens is not None:
+            require_numbers(int, 1, window_tokens=self.window_tokens)
+        if self.digest_gain is not None:
+            require_numbers(float, 0, digest_gain=self.digest_gain)
         for name, least in (
             ("max_summary_chars", 1),
             ("max_pin_chars", 0),

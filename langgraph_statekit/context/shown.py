@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from itertools import pairwise
 from operator import attrgetter, is_, itemgetter
 from typing import Any, Final
 from weakref import ref
@@ -13,6 +12,7 @@ from langchain_core.messages import BaseMessage
 from langgraph_statekit.context.repair import mended, settled_block, sound_until
 from langgraph_statekit.context.tokens import TokenCounter, make_room
 
+_ELSEWHERE: Final = ("system", "remove")
 _MOST_REMEMBERED: Final = 256
 """Histories whose beginning is remembered, each as long as the last message of it lives."""
 _fields_of: Final = attrgetter("__dict__")
@@ -102,7 +102,7 @@ class Shown:
             known = _Beginning(how)
         at = len(known.fields)
         new, fresh = messages[at:], list(show(at))
-        where = [n for n, message in enumerate(fresh) if message.type not in ("system", "remove")]
+        where = [n for n, message in enumerate(fresh) if message.__dict__["type"] not in _ELSEWHERE]
         rest = [fresh[n] for n in where]
         until = sound_until(rest, known.ids)
         while until < len(rest) and (block := settled_block(rest, until, known.ids)):
@@ -113,8 +113,9 @@ class Shown:
         while last and (last == len(rest) or rest[last].type == "tool"):
             last -= 1
         end = where[last] if last else 0
-        others = [n for n, message in enumerate(fresh[:end]) if message.type in ("system", "remove")]
-        known.extend(new[:end], fresh[:end], others)
+        if end:
+            others = [n for n, message in enumerate(fresh[:end]) if message.type in _ELSEWHERE]
+            known.extend(new[:end], fresh[:end], others)
         begin = known.shown(messages)
         self.messages = [*begin, *(rest[last:] if until == len(rest) else mended(rest[last:], {*known.ids}))]
         aside = [*(messages[n] for n in known.others), *fresh[end:]]
@@ -141,5 +142,9 @@ _known: Final[dict[int, _Beginning]] = {}
 
 def _turns(messages: Sequence[BaseMessage], before: str) -> int:
     """Return how many turns begin in a part of a history, as `window.turns` finds them in the whole."""
-    kinds = [before, *(message.type for message in messages)]
-    return sum(now == "human" != last for last, now in pairwise(kinds))
+    begun = 0
+    for message in messages:
+        kind = message.__dict__["type"]
+        begun += kind == "human" != before
+        before = kind
+    return begun

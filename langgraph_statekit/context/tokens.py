@@ -142,11 +142,13 @@ def fingerprint(message: BaseMessage) -> int:
 
 def message_tokens(message: BaseMessage, media_tokens: int = MEDIA_TOKENS) -> int:
     """Return the estimated tokens of one message: text, tool calls, reasoning, media at a flat price, and its frame."""
-    content = message.content
-    calls: Sequence[Mapping[str, Any]] = getattr(message, "tool_calls", None) or ()
-    invalid: Sequence[Mapping[str, Any]] = getattr(message, "invalid_tool_calls", None) or ()
-    total = MESSAGE_TOKENS + count_text(f"{message.name or ''}{getattr(message, 'tool_call_id', None) or ''}")
-    total += sum(count_text(f"{call['name']}{call['id']}{plain_json(call['args'])}") for call in (*calls, *invalid))
+    fields = message.__dict__  # pydantic makes missing attributes slow
+    content = fields["content"]
+    calls: Sequence[Mapping[str, Any]] = fields.get("tool_calls") or ()
+    invalid: Sequence[Mapping[str, Any]] = fields.get("invalid_tool_calls") or ()
+    total = MESSAGE_TOKENS + count_text(f"{fields.get('name') or ''}{fields.get('tool_call_id') or ''}")
+    for call in (*calls, *invalid):
+        total += count_text(f"{call['name']}{call['id']}{plain_json(call['args'])}")
     if isinstance(content, str):
         return total + count_text(content)
     for block in content:

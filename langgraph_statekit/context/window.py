@@ -19,8 +19,9 @@ _MOST_LIVE: Final = 4
 
 def key_of(message: BaseMessage) -> str:
     """Return what names a message: its id; of one that has none, a digest of what it says."""
-    if message.id:
-        return message.id
+    id: str | None = message.__dict__["id"]  # pydantic makes attributes slow
+    if id:
+        return id
     said = f"{message.type}\0{message.content!r}\0{getattr(message, 'tool_calls', '')!r}"
     return f"~{hashlib.blake2b(said.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}"
 
@@ -41,14 +42,17 @@ def is_made(message: BaseMessage) -> bool:
 
 def head(messages: Sequence[BaseMessage]) -> int:
     """Return how many system messages stand at the front."""
-    return next((at for at, message in enumerate(messages) if message.type != "system"), len(messages))
+    at = 0
+    while at < len(messages) and messages[at].__dict__["type"] == "system":
+        at += 1
+    return at
 
 
 def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -> list[int]:
     """Return where turns begin: at a user's message that follows something else."""
     begins, before = [], ""
     for at in range(start, len(messages) if end is None else end):
-        kind = messages[at].type
+        kind = messages[at].__dict__["type"]
         if kind == "human" and before != "human":
             begins.append(at)
         before = kind
@@ -57,8 +61,9 @@ def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -
 
 def live_question(messages: Sequence[BaseMessage]) -> range:
     """Return where the user's last message stands, with up to three right before it that nothing has answered."""
-    back = (at for at, message in enumerate(reversed(messages)) if message.type == "human" and not is_made(message))
-    end = len(messages) - next(back, len(messages))
+    end = len(messages)
+    while end and not _asks(messages[end - 1]):
+        end -= 1
     begin = end
     while begin > max(0, end - _MOST_LIVE) and _asks(messages[begin - 1]):
         begin -= 1
@@ -66,7 +71,7 @@ def live_question(messages: Sequence[BaseMessage]) -> range:
 
 
 def _asks(message: BaseMessage) -> bool:
-    return message.type == "human" and not is_made(message)
+    return message.__dict__["type"] == "human" and not is_made(message)
 
 
 def pairs(messages: Sequence[BaseMessage], start: int = 0) -> dict[int, tuple[int, int]]:

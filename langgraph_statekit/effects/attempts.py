@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from langgraph_statekit.effects.rules import (
     CONFLICT,
     DONE,
     FAILED,
+    FOR_EVER,
     KIND,
     PENDING,
     SENT,
@@ -48,19 +50,11 @@ from langgraph_statekit.effects.rules import (
     left_us,
     name_in_store,
 )
-from langgraph_statekit.errors import (
-    Conflict,
-    Corrupt,
-    DataError,
-    EffectUnknown,
-    Misuse,
-    StatekitError,
-)
+from langgraph_statekit.errors import Conflict, Corrupt, DataError, EffectUnknown, Misuse, StatekitError
 from langgraph_statekit.rehearsal import is_rehearsal, not_made
 
 _LOG: Final = logging.getLogger(__name__)
 _SECRET: Final = cell_ref("effect-key", "names")
-_FENCE: Final = "effect-fence"
 _POLL_S: Final = 0.25
 _ERROR_CHARS: Final = 500
 THREAD: Final = "thread"
@@ -212,12 +206,13 @@ class Attempts:
             owner=to_text(self._settings.owner),
             compensation=wish.compensation,
             compensates=wish.compensates,
+            gone_us=FOR_EVER if self._settings.gone_us is None else self._settings.gone_us,
         )
 
     async def _claim(self, side: Side, wish: Wish, ref: CellRef, new: Record) -> tuple[Cell, Record] | Record:
         """Return the claimed cell with its record, or the record of an effect that was made before."""
         asked = Asked(new.request, new.thread, new.token)
-        rev, record = 0, new
+        rev, record, seen_s = 0, new, dict[str, float]()
         while True:
             cell, now_us, made = await self._change(side.cells, ref, record, rev, fenced=True)
             if made and cell is not None:
@@ -233,9 +228,13 @@ class Attempts:
                     return known
             if verdict == CONFLICT:
                 raise _other_request(wish.key)
-            if verdict == WAIT:
-                await side.cells.sleep(min(_POLL_S, left_us(known, asked, now_us) / 1e6))
-            elif verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
+            if verdict == WAIT:  # no longer than it may take, whatever a clock says that was set back meanwhile
+                over_s = seen_s.setdefault(known.claim, time.monotonic()) + known.lease_us / 1e6
+                left_s = min(left_us(known, asked, now_us) / 1e6, over_s - time.monotonic())
+                if left_s <= 0:
+                    verdict = UNKNOWN
+                await side.cells.sleep(max(0.0, min(_POLL_S, left_s)))
+            if verdict == UNKNOWN and (found := await self._unknown(side, wish, cell, known, new)) is not None:
                 return found
             if verdict in (CLAIM, UNKNOWN):
                 generation = known.generation + (known.outcome == COMPENSATED)
@@ -271,11 +270,15 @@ class Attempts:
         )
 
     async def _fence(self, cells: Cells, ref: CellRef, cell: Cell, record: Record) -> None:
-        """After a claim that could not look at the lease: take it back if the lease was lost."""
-        if ref.thread or record.token is None:
+        """After a claim that could not look at the lease: take it back if the lease was lost.
+
+        A cell without a value says beside the thread, whose cells a store may keep apart, that it has effects.
+        """
+        if ref.thread or not record.thread:
             return
-        # To remove what does not exist changes nothing but asks for the token.
-        ask = CellChange(ref=CellRef(_FENCE, record.thread, ""), value=None, token=record.token)
+        ask = CellChange(
+            ref=CellRef(KIND, record.thread, ""), value=b"", groups=record.groups[:1], expect=0, token=record.token
+        )
         try:
             await cells.change_cell(ask)
         except StatekitError:
@@ -294,7 +297,7 @@ class Attempts:
                 groups=record.groups,
                 expect=rev,
                 token=record.token if fenced and ref.thread else None,
-                ttl_us=self._settings.gone_us if record.forgotten else keep_us,
+                ttl_us=record.life_us if record.forgotten else keep_us,
             )
         )
         return changed.cell, changed.now_us, changed.made

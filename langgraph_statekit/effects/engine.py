@@ -49,7 +49,8 @@ class EffectEngine(Attempts):
         before = None
         while (page := await cells.cells(CellQuery(kind=KIND, group=group, before=before, limit=_PAGE))).cells:
             for cell in page.cells:
-                yield cell, decode(cell), page.now_us
+                if cell.value:  # else it says only that its thread has some
+                    yield cell, decode(cell), page.now_us
             before = page.cells[-1].place
 
     async def listed(self, side: Side, thread: str | None, states: Collection[str]) -> list[Effect]:
@@ -177,12 +178,3 @@ class EffectEngine(Attempts):
             error=record.error,
             note=record.note,
         )
-
-    async def forget(self, cells: Cells, thread: str) -> None:
-        """Take the content of a deleted thread's effects away."""
-        while True:
-            page = await cells.cells(CellQuery(kind=KIND, group=f"thread {thread}", limit=_PAGE))
-            for cell in page.cells:
-                await self._change(cells, cell.ref, decode(cell).without_content(), cell.rev)
-            if not page.cells:
-                return

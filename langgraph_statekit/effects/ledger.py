@@ -18,7 +18,7 @@ from langgraph_statekit.checkpoint.sampled import Sampled
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.effects.attempts import THREAD, Settings, Side, Wish, name_of
 from langgraph_statekit.effects.engine import EffectEngine
-from langgraph_statekit.effects.rules import KIND, NOT_SENT, SENT, STATES, Effect, SettledEffects
+from langgraph_statekit.effects.rules import NOT_SENT, SENT, STATES, Effect, SettledEffects
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.rehearsal import EFFECT_MARK
 
@@ -97,7 +97,6 @@ class EffectLedger:
         self._engine = EffectEngine(inner, settings)
         self._compensations = {name_of(fn): fn for fn in compensations}
         self._sync, self._async = Side(inner.cells, False), Side(inner.async_cells, True)
-        inner.on_deleted(KIND, self._engine.forget)
 
     def run(self, key: str, fn: Callable[..., Any], *args: Any, **options: Unpack[Options]) -> Any:
         """Return what an effect gives: of `fn(*args)`, or as stored if it was made before.

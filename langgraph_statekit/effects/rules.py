@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 from pydantic import BaseModel
 
-from langgraph_statekit.checkpoint.cells import Cell
+from langgraph_statekit.checkpoint.cells import EFFECT, Cell, effects_of
 from langgraph_statekit.errors import Corrupt, SchemaTooNew
 
-KIND: Final = "effect"
+KIND: Final = EFFECT
 PENDING: Final = "pending"
 SENT: Final = "sent"
 FAILED: Final = "failed"
@@ -26,6 +26,7 @@ NOT_SENT: Final = "not_sent"
 COMPENSATED: Final = "compensated"
 _FORMAT: Final = 1
 _MOST_USES: Final = 32
+FOR_EVER: Final = -1
 
 Dumps = Callable[[Any], tuple[str, bytes]]
 
@@ -56,6 +57,8 @@ class Record:
         note: What somebody who resolved it said.
         compensation: Name of the function that undoes it.
         compensates: Whether it undoes another one.
+        gone_us: How long it is kept once its thread was deleted; `FOR_EVER` for that.
+        forgotten: Whether that was done.
     """
 
     state: str
@@ -79,6 +82,7 @@ class Record:
     note: str = ""
     compensation: str = ""
     compensates: bool = False
+    gone_us: int = 30 * 86_400_000_000
     forgotten: bool = False
 
     @property
@@ -89,7 +93,12 @@ class Record:
     @property
     def groups(self) -> tuple[str, ...]:
         """Under which it is listed."""
-        return () if self.forgotten else (f"thread {self.thread}", f"state {self.state}")
+        return () if self.forgotten else (str(effects_of(self.thread).group), f"state {self.state}")
+
+    @property
+    def life_us(self) -> int | None:
+        """How long it is kept from the deletion of its thread on; None: for ever."""
+        return None if self.gone_us == FOR_EVER else self.gone_us
 
     def used(self, thread: str, checkpoint: str) -> Record:
         """Return it with a step that gets what it gave; itself if that is known, or of no matter to its thread."""
@@ -107,6 +116,7 @@ class Record:
             attempts=self.attempts,
             generation=self.generation,
             outcome=self.outcome,
+            gone_us=self.gone_us,
             forgotten=True,
         )
 

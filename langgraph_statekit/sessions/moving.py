@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from langgraph_statekit.checkpoint.cells import CellQuery
+from langgraph_statekit.checkpoint.cells import effects_of
 from langgraph_statekit.checkpoint.labels import label_query, labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
-from langgraph_statekit.effects.ledger import EffectLedger
-from langgraph_statekit.effects.rules import KIND as EFFECT
 from langgraph_statekit.errors import SessionMissing
 from langgraph_statekit.sessions.archive import Thread, Writer
 from langgraph_statekit.sessions.core import Core, missing
@@ -173,10 +171,7 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     effects = 0
     while found := await sessions_of(core, user_id):
         for session_id in found:
-            count = await _effects(core, session_id)
-            if count and EFFECT not in core.saver._sync.forgetting:
-                EffectLedger(core.saver)  # it then forgets those of deleted threads
-            effects += count
+            effects += await _effects(core, session_id)
             await core.remove(session_id)
             gone[session_id] = None
     forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))
@@ -207,7 +202,9 @@ async def _scrubbed(core: Core) -> bool:
 
 async def _effects(core: Core, session_id: str) -> int:
     """Return how many effects the ledger has of a session's thread."""
-    name, count, before = f"thread {to_text(session_id)}", 0, None
-    while cells := (await core.cells.cells(CellQuery(kind=EFFECT, group=name, before=before, limit=_PAGE))).cells:
-        count, before = count + len(cells), cells[-1].place
+    asked = replace(effects_of(to_text(session_id)), limit=_PAGE)
+    count = 0
+    while cells := (await core.cells.cells(asked)).cells:
+        count += sum(bool(cell.value) for cell in cells)
+        asked = replace(asked, before=cells[-1].place)
     return count

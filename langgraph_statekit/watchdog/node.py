@@ -111,7 +111,7 @@ def remembered(
 def _marked(marks: list[Mark], found: bytes, text: str, step: Step) -> list[Mark]:
     if marks and marks[-1].digest == found:
         last = marks[-1]
-        return [*marks[:-1], replace(last, steps=last.steps + 1, second=last.second or step.id)]
+        return [*marks[:-1], last._replace(steps=last.steps + 1, second=last.second or step.id)]
     return [*marks, Mark(found, text, step)]
 
 

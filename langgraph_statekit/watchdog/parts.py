@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from langgraph.checkpoint.serde.types import INTERRUPT
+
 NOTHING: Final = object()
 """In place of a part that the caller did not ask for."""
 _OWN: Final = ("checkpoints", "tasks")
@@ -20,6 +22,7 @@ class Parts:
         subgraphs: Whether the caller asked for parts of subgraphs.
         inner: Whether the graph is to stream those.
         v2: Whether parts are dicts.
+        last: Whether the caller wants no parts but questions and the last state, as `invoke` does.
     """
 
     modes: tuple[str, ...]
@@ -27,6 +30,7 @@ class Parts:
     subgraphs: bool
     inner: bool
     v2: bool
+    last: bool = False
     asked: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,7 +38,13 @@ class Parts:
 
     def take(self, part: Any, seen: Any) -> tuple[Any, bool]:
         """Tell what was seen, and return what the caller gets and whether a step of the graph itself has ended."""
-        ns, mode, payload = self._split(part)
+        ns: tuple[str, ...] = ()
+        if self.v2:
+            ns, mode, payload = part["ns"], part["type"], part["data"]
+        elif self.inner:
+            ns, mode, payload = part
+        else:
+            mode, payload = part
         step = False
         if mode == "tasks":
             if "triggers" in payload:
@@ -50,14 +60,14 @@ class Parts:
             step = True
         return (self._shown(part, ns, mode, payload) if mode in self.modes else NOTHING), step
 
-    def _split(self, part: Any) -> tuple[tuple[str, ...], str, Any]:
+    def is_state(self, shown: Any) -> bool | None:
+        """Say of what the caller would get whether it is a state that a later one replaces; None: it is of no use."""
         if self.v2:
-            return part["ns"], part["type"], part["data"]
-        if self.inner:
-            ns, mode, payload = part
-            return ns, mode, payload
-        mode, payload = part
-        return (), mode, payload
+            return not shown.get("interrupts")
+        mode, payload = shown[-2:]
+        if mode == "values":
+            return True
+        return False if isinstance(payload, dict) and INTERRUPT in payload else None
 
     def _shown(self, part: Any, ns: tuple[str, ...], mode: str, payload: Any) -> Any:
         if ns and not self.subgraphs:

@@ -150,6 +150,7 @@ class Run(ABC):
         self._lease, self._grace_s, self._fence, self._found = lease, grace_s, fence, found
         self._lock = threading.Lock()
         self._stop_s = 0.0
+        self._state: Any = NOTHING
         self._place = seen.place()
 
     @abstractmethod
@@ -197,6 +198,8 @@ class Run(ABC):
         """Take note of the end."""
         with self._lock:
             self.over = True
+        if self._state is not NOTHING:
+            self.mailbox.put(self._state)
         self.mailbox.put(Ended(error))
 
     def _stop(self, reason: str) -> None:
@@ -206,9 +209,14 @@ class Run(ABC):
 
     def take(self, part: Any) -> bool:
         """Take what the graph streamed, and say whether it may go on."""
-        shown, step = self.job.parts.take(part, self.seen)
+        parts = self.job.parts
+        shown, step = parts.take(part, self.seen)
         if shown is not NOTHING:
-            self.mailbox.put(shown)
+            is_state = parts.is_state(shown) if parts.last else False
+            if is_state:
+                self._state = shown
+            elif is_state is not None:
+                self.mailbox.put(shown)
         return not (step and self.note(self.seen.find()))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, Final
@@ -17,6 +16,7 @@ from langgraph_statekit.watchdog.view import Check, Finding, Mark, Step, Task, V
 _LOG: Final = logging.getLogger(__name__)
 _MOST_ENDED: Final = 256
 _TEXT: Final = 100
+_DIGEST: Final = 16
 _OPTIONS: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_SERIALIZE_PYDANTIC | ormsgpack.OPT_SERIALIZE_NUMPY
 _NOT_YET: Final = (LookupError, AttributeError, TypeError)
 """What a function of the state may raise before the state has what it looks for."""
@@ -64,7 +64,7 @@ class Seen:
             self._ended: deque[Task] = deque(maxlen=_MOST_ENDED)
             self._step: Step | None = None
             self._previous: Step | None = None
-            self._marks: dict[Any, deque[Mark]] = {check: deque(maxlen=window) for check, _, window in self._marking}
+            self._marks: dict[Any, tuple[Mark, ...]] = {check: () for check, _, _ in self._marking}
             self._item: str | None = None
             self._note: str | None = None
             self._beat_s = self._moved_s = self._clock()
@@ -111,8 +111,8 @@ class Seen:
             self._running.clear()
             self._queued.clear()
             self._previous, self._step = self._step, step
-            for check, mark, _ in self._marking:
-                self._mark(self._marks[check], mark, step)
+            for check, mark, window in self._marking:
+                self._marks[check] = _marked(self._marks[check], mark, window, step)
             if self._item_of is not None:
                 try:
                     self._item = text_of(self._item_of(values))
@@ -126,18 +126,6 @@ class Seen:
         """Take note of a checkpoint of a subgraph: the run got on."""
         with self._lock:
             self._beat_s = self._moved_s = self._clock()
-
-    def _mark(self, marks: deque[Mark], mark: Callable[[Any], Any], step: Step) -> None:
-        try:
-            value = mark(step.values)
-        except _NOT_YET:
-            return
-        found = digest(value)
-        if marks and marks[-1].digest == found:
-            last = marks[-1]
-            marks[-1] = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id)
-        else:
-            marks.append(Mark(found, text_of(value), step))
 
     def beat(self, task_id: str | None, item: object = None, note: object = None) -> None:
         """Take note of a heartbeat."""
@@ -153,7 +141,7 @@ class Seen:
             if task is None and len(self._running) == 1:  # the heartbeat came from inside a subgraph
                 (task,) = self._running.values()
             if task is not None and task.item != text:
-                self._running[task.id] = replace(task, item=text, item_s=self._beat_s)
+                self._running[task.id] = task._replace(item=text, item_s=self._beat_s)
                 self._moved_s = self._beat_s
 
     def spend(self, requests: int, tokens: int) -> None:
@@ -179,7 +167,7 @@ class Seen:
                 previous=self._previous,
                 running=tuple(self._running.values()),
                 ended=tuple(self._ended),
-                marks={check: tuple(marks) for check, marks in self._marks.items()},
+                marks=self._marks.copy(),
                 item=self._item,
                 beat_s=self._beat_s,
                 moved_s=self._moved_s,
@@ -207,13 +195,25 @@ class Seen:
         return None
 
 
+def _marked(marks: tuple[Mark, ...], mark: Callable[[Any], Any], window: int, step: Step) -> tuple[Mark, ...]:
+    try:
+        value = mark(step.values)
+    except _NOT_YET:
+        return marks
+    found = digest(value)
+    if marks and marks[-1].digest == found:
+        last = marks[-1]
+        return (*marks[:-1], Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id))
+    return (*marks, Mark(found, text_of(value), step))[-window:]
+
+
 def digest(value: Any) -> bytes:
-    """Return what tells a value from another one."""
+    """Return what tells a value from another one: a hash, or the value itself if that is shorter."""
     try:
         packed = ormsgpack.packb(value, default=_plain, option=_OPTIONS)
     except (ValueError, TypeError, RecursionError):  # a great number, or a value that holds itself
         packed = repr(value).encode(errors="replace")
-    return blake2b(packed, digest_size=16).digest()
+    return packed if len(packed) < _DIGEST else blake2b(packed, digest_size=_DIGEST).digest()
 
 
 def _plain(value: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,7 @@ class Finding:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One checkpoint of a run.
 
     Attributes:
@@ -47,8 +47,7 @@ class Step:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """A node's call that has begun.
 
     Attributes:
@@ -70,8 +69,7 @@ class Task:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """What the state shows of one thing that a check follows, and since when.
 
     Attributes:
@@ -89,8 +87,7 @@ class Mark:
     second: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A run as it is now.
 
     Attributes:
@@ -116,7 +113,7 @@ class View:
     previous: Step | None = None
     running: Sequence[Task] = ()
     ended: Sequence[Task] = ()
-    marks: Mapping[Any, Sequence[Mark]] = field(default_factory=dict)
+    marks: Mapping[Any, Sequence[Mark]] = MappingProxyType({})
     item: str | None = None
     beat_s: float = 0.0
     moved_s: float = 0.0

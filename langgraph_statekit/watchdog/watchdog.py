@@ -33,6 +33,7 @@ from langgraph_statekit.watchdog.wire import graph_of
 
 Graph = Pregel[Any, Any, Any, Any]
 _LEAST_S: Final = 0.001
+_LAST: Final = "statekit_last"
 
 
 class Watchdog:
@@ -188,10 +189,16 @@ def going_on(dog: Watchdog, lease: Lease, graph: str, control: RunControl) -> Ca
 
 
 class _Watched(Pregel[Any, Any, Any, Any]):
-    """Every run of a graph goes through one of these two."""
+    """Every run of a graph goes through `stream` or `astream`."""
 
     _inner: Graph
     _settings: Settings
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Any:
+        return super().invoke(input, config, **_last(options))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Any:
+        return await super().ainvoke(input, config, **_last(options))
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:
         parts = self._call(input, config, options, False).parts()
@@ -230,13 +237,19 @@ class _Watched(Pregel[Any, Any, Any, Any]):
         mode = options.pop("stream_mode", None)
         mode = self.stream_mode if mode is None else mode
         modes = (mode,) if isinstance(mode, str) else tuple(mode)
+        last = bool(options.pop(_LAST, False))
         subgraphs = bool(options.pop("subgraphs", False))
         inner = subgraphs or next(self._inner.get_subgraphs(), None) is not None
         v2 = options.pop("version", "v1") == "v2"
-        parts = Parts(modes, isinstance(mode, str), subgraphs, inner, v2)
+        parts = Parts(modes, isinstance(mode, str), subgraphs, inner, v2, last)
         configurable = {**given, "thread_id": str(thread_id)}
         request = Request(input, {**(config or {}), "configurable": configurable}, options, parts, control)
         return Call(self._inner, self._settings, request, is_async)
+
+
+def _last(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a call of `invoke`, with a hint for its call of `stream`."""
+    return {**options, _LAST: True} if options.get("stream_mode", "values") == "values" else options
 
 
 def _watched(graph: Graph, settings: Settings) -> Graph:

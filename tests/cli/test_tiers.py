@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ import pytest
 from langgraph_statekit import SqliteSaver, open_saver
 from tests.cli.kit import Run, address
 from tests.faces import checkpoint, config, metadata
-from tests.stores_under_test import Store
+from tests.stores_under_test import DEFAULTS, Store
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def store(new_store: Callable[[str], Store]) -> Store:
     return made
 
 
+@pytest.mark.without("ttl_s")  # with which a thread stays in the hot store
 def test_threads_are_archived_verified_and_restored_to_an_empty_hot_store(
     store: Store, run: Run, tmp_path: Path
 ) -> None:
@@ -39,11 +41,32 @@ def test_threads_are_archived_verified_and_restored_to_an_empty_hot_store(
     hot = tmp_path / "new.db"
     elsewhere = f"sqlite:///{hot}?cold={quote(store.options['cold'], safe='')}"
     assert run("restore", "--all", "--json", "--url", elsewhere).json == {"restored": 2}
-    with SqliteSaver(hot) as alone:
+    with SqliteSaver(hot, **DEFAULTS) as alone:
         assert [each.checkpoint["channel_values"]["x"] for each in alone.list(config("two"))] == [3, 2, 1, 0]
     assert run("restore", "three", "--url", url).code == 2
 
 
+def test_threads_are_restored_as_they_were(store: Store, run: Run, tmp_path: Path) -> None:
+    url = address(store)
+    with store.open() as saver:
+        first = next(each.checkpoint["id"] for each in saver.list(config("one")) if each.metadata["step"] == 1)
+        later = datetime.now(UTC).isoformat()
+        saver.put(config("three"), checkpoint({"x": 1}), metadata(), {"x": 1})
+    told = run("restore", "one", "--at", first, "--suffix", "@", "--json", "--url", url)
+    assert told.json == {"restored": 1, "threads": ["one@"]}
+    elsewhere = f"sqlite:///{tmp_path}/new.db?cold={quote(f'file://{tmp_path}/elsewhere', safe='')}"
+    told = run("restore", "--all", "--at", later, "--to", elsewhere, "--json", "--url", url)
+    assert (told.json["restored"], sorted(told.json["threads"])) == (3, ["one", "one@", "two"])
+    assert run("restore", "--all", "--prefix", "t", "--suffix", "!", "--url", url).out.splitlines()[-1].startswith("2 ")
+    with SqliteSaver(tmp_path / "new.db", **DEFAULTS) as alone:
+        found = {id: [each.metadata["step"] for each in alone.list(config(id))] for id in ("one", "one@", "three")}
+    assert found == {"one": [3, 2, 1, 0], "one@": [1, 0], "three": []}
+    assert run("restore", "one", "--at", later, "--url", url).code == 2
+    assert run("restore", "--all", "--at", first, "--suffix", "@", "--url", url).code == 2
+    assert run("restore", "one", "--at", "2001-01-01", "--suffix", "!", "--url", url).code == 2
+
+
+@pytest.mark.without("ttl_s")
 def test_verify_finds_a_damaged_pack(store: Store, run: Run) -> None:
     assert run("archive", "--all", "--url", address(store)).code == 0
     root = Path(store.options["cold"].removeprefix("file://"))

@@ -35,7 +35,7 @@ POLICIES = st.builds(
     max_depth=st.integers(1, 3),
     max_summary_chars=st.just(40),
     tool_results=st.builds(ToolResultPolicy, keep=st.integers(0, 2), digest=st.sampled_from(["auto", "off"])),
-    digest_gain_tokens=st.none() | st.just(20),
+    digest_gain=st.none() | st.just(0.2),
 )
 WHOLE = POLICIES.map(lambda p: ContextPolicy.from_json(p.to_json().replace('"auto"', '"off"')))
 
@@ -92,7 +92,7 @@ BEYOND = ContextPolicy(
     fanout=1,
     max_summary_chars=40,
     tool_results=ToolResultPolicy(keep=1),
-    digest_gain_tokens=None,
+    digest_gain=None,
 )
 """A prompt within its limit that a digest longer than the empty result takes beyond it."""
 

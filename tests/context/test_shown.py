@@ -79,7 +79,7 @@ def test_a_message_that_is_changed_in_place_is_looked_at_again() -> None:
 
 
 def test_a_prompt_that_its_receiver_changes_changes_no_later_prompt() -> None:
-    policy = ContextPolicy(trigger=("turns", 50), tool_results=ToolResultPolicy(keep=0), digest_gain_tokens=1)
+    policy = ContextPolicy(trigger=("turns", 50), tool_results=ToolResultPolicy(keep=0), digest_gain=0.0)
     history = conversation(5, chars=900)
     first = build_context(history, None, policy)
     again = build_context(history, first.summary, policy)

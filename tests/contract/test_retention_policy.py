@@ -11,7 +11,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.types import Command
 
 from langgraph_statekit import CheckpointMissing, Conflict, Misuse, Retention, Unavailable
-from langgraph_statekit.checkpoint.order import step_of
+from langgraph_statekit.checkpoint.order import id_at, step_of
 from langgraph_statekit.checkpoint.pacing import Pacing
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import LONG, Face, checkpoint, config, id_of, ids, listed, metadata, put
@@ -156,6 +156,19 @@ async def test_what_subgraphs_stored_goes_with_their_callers(saver: Face) -> Non
     assert len(calls) >= 6
     assert len(left) <= 2
     assert len((await app.aget_state(config())).values["log"]) == len(before[0].checkpoint["channel_values"]["log"])
+
+
+async def test_what_a_call_stored_before_its_caller_stays_with_it(saver: Face) -> None:
+    """As with durability="exit", where a subgraph stores before the checkpoint that called it, whose id is older."""
+    at = config()
+    for number in range(8):
+        begun_s = 1_800_000_000 + 60 * number
+        call = await put(saver, config(ns=f"call:{number}"), {"x": number}, {"x": number}, id=id_at(begun_s + 5))
+        at = await put(saver, at, {"x": number}, {"x": number}, id=id_at(begun_s))
+        await saver.aprune(["t"], strategy=Retention(keep_last=1))
+        assert await saver.aget_tuple(call) is not None
+    left = {item.config["configurable"]["checkpoint_ns"] for item in await listed(saver, THREAD)}
+    assert {"", "call:7"} <= left < {"", *(f"call:{number}" for number in range(8))}
 
 
 @pytest.mark.parametrize("how", ["prune", "latest", "delete"])

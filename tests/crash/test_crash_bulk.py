@@ -37,7 +37,7 @@ def at_calls(saver: StatekitSaver, number: int, acts: bool) -> Faulty:
 
 def at_requests(saver: StatekitSaver, number: int, acts: bool) -> Faulty:
     """Let the process die at a request of the object store."""
-    bucket = saver.backend._bucket
+    bucket = getattr(saver.backend, "inner", saver.backend)._bucket
     bucket._driver = faulty = Faulty(bucket._driver, number, acts)
     return faulty
 
@@ -66,6 +66,7 @@ def test_a_copy_between_stores_that_dies_at_any_call_goes_on_where_it_stopped(
         app.invoke({"log": [LONG]}, config("asked"))
         app.invoke(Command(resume="yes"), config("asked"))
         delta_chain(DeltaLog).compile(checkpointer=source).invoke({"log": [LONG]}, config("deltas"))
+        source.label(config("asked"), "end")
         whole = {thread: seen(source, thread) for thread in ("asked", "deltas")}
         for number in range(1, SAYS_NO, doom[1]):
             before: list[Any] = []
@@ -88,6 +89,7 @@ def test_a_copy_between_stores_that_dies_at_any_call_goes_on_where_it_stopped(
             assert {thread: seen(survivor, thread) for thread in whole} == whole
             assert again.skipped == sum(map(len, there.values()))
             assert again.skipped + again.checkpoints == sum(map(len, whole.values()))
+            assert survivor.labels("asked") == source.labels("asked")
             for thread in whole:
                 survivor.delete_thread(thread)
             if not dying.died:

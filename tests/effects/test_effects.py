@@ -214,8 +214,10 @@ async def test_effects_outlive_retention_expiry_and_what_else_becomes_of_checkpo
     assert provider.total == 1
 
 
-@pytest.mark.parametrize("scope", ["thread", "global"])
-def test_a_deleted_thread_leaves_the_hash_of_its_keys_for_a_time(store: Store, scope: str) -> None:
+@pytest.mark.parametrize(("scope", "strategy"), [("thread", None), ("global", None), ("thread", "delete")])
+def test_a_deleted_thread_leaves_the_hash_of_its_keys_for_a_time_whoever_deletes_it(
+    store: Store, scope: str, strategy: str | None
+) -> None:
     provider = Provider()
     with store.open() as saver:
         ledger = EffectLedger(saver, scope=scope, effects_keep_s=LONG_S)
@@ -225,7 +227,10 @@ def test_a_deleted_thread_leaves_the_hash_of_its_keys_for_a_time(store: Store, s
             ledger.run("unknown", provider.charge, 777777, config=AT)
         provider.error = None
         assert b"the secret key" in held(saver)
-        saver.delete_thread("t")
+        if strategy is None:
+            StatekitSaver(saver.backend).delete_thread("t")
+        else:
+            saver.prune(["t"], strategy=strategy)
         assert b"the secret" not in held(saver) + store.raw_dump()
         assert ledger.list() == []
         with pytest.raises(EffectUnknown, match="deleted"):
@@ -239,7 +244,7 @@ def test_a_deleted_thread_leaves_the_hash_of_its_keys_for_a_time(store: Store, s
         assert ledger.run("unknown", provider.charge, 777777, config=AT) == {"charged": "told"}
         short = EffectLedger(saver, scope=scope, effects_keep_s=0.05)
         short.run("short", provider.charge, 5, config=config("u"))
-        saver.delete_thread("u")
+        StatekitSaver(saver.backend).delete_thread("u")
         wait_until(lambda: short.find("short", "u") is None, "expired")
 
 
@@ -264,6 +269,9 @@ def test_an_encrypted_store_shows_neither_keys_nor_results(store: Store, provide
         assert b"the secret" not in store.raw_dump()
         [effect] = ledger.list("t")
         assert (effect.key, effect.result) == ("the secret key", "the secret the secret argument")
+        backend: Any = saver.backend
+        StatekitSaver(backend.inner).delete_thread("t")
+        assert ledger.list("t") == [effect], "who cannot read it does not make it less than it is"
 
 
 def test_finished_effects_expire_if_they_are_to(saver: StatekitSaver, provider: Provider) -> None:
@@ -305,3 +313,19 @@ def test_an_effect_costs_few_requests(store: Store, scope: str, requests: int) -
             ledger.run("key", list, config=lease.config)
             assert counting.calls - before == wanted
         saver._sync._backend = backend
+
+
+def test_an_attempt_is_waited_for_no_longer_than_it_may_take_when_the_stores_clock_is_set_back(
+    new_store: Callable[[str], Store], provider: Provider
+) -> None:
+    with new_store("memory").open() as saver:
+        ledger = EffectLedger(saver, lease_s=0.05)
+        provider.dies_before = True
+        with pytest.raises(Died):
+            ledger.run("key", provider.charge, 5, config=AT)
+        cells = saver.backend._cells  # type: ignore[attr-defined]
+        ref = next(ref for ref in cells if ref.kind == "effect")
+        cell, until_us = cells[ref]
+        cells[ref] = cell._replace(rev=cell.rev + 3_600_000_000), until_us
+        with pytest.raises(EffectUnknown):
+            ledger.run("key", provider.charge, 5, config=AT)

@@ -14,7 +14,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 
-from langgraph_statekit import SerializableResult
+from langgraph_statekit import Encryption, SerializableResult
+from langgraph_statekit.checkpoint.cells import CellChange, cell_ref
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import LONG
@@ -199,6 +200,16 @@ def fill(saver: StatekitSaver) -> None:
     run_sync(newer._sync.rewrite(newer._codec, "migrated", "migrate", None))
     saver.copy_thread("delta", "pruned delta")
     saver.prune(["pruned delta"])
+
+
+KEYS = Encryption({"golden": b"g" * 32}, "golden")
+CELL = cell_ref("golden", "key", "grown")
+
+
+def fill_encrypted(saver: StatekitSaver) -> None:
+    """Store all of it with a saver that has the keys, and a record beside the threads."""
+    fill(saver)
+    run_sync(saver.cells.change_cell(CellChange(ref=CELL, value=b"sealed", groups=("group",))))
 
 
 def read(item: CheckpointTuple) -> tuple[Any, ...]:

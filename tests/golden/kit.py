@@ -18,6 +18,8 @@ GOLDEN = Path(__file__).parent
 TABLES = ("threads", "rows", "frames", "writes")
 KINDS = {"sqlite": "sqlite", "redis": "redis", "postgres": "postgres", "file": "file", "s3": "file", "tiered": "sqlite"}
 """The golden folder of each store; all object stores have the same objects."""
+ENCRYPTED = "encrypted"
+"""That of an encrypted store in SQLite; what is sealed is the same in each."""
 
 
 def dump(store: Store, folder: Path) -> None:

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from langgraph_statekit.checkpoint.frames import FORMAT
-from tests.golden.content import fill
-from tests.golden.kit import GOLDEN, KINDS, dump
+from tests.golden.content import KEYS, fill, fill_encrypted
+from tests.golden.kit import ENCRYPTED, GOLDEN, KINDS, dump
 from tests.servers import Servers
 from tests.stores_table import STORES
 
@@ -29,6 +29,10 @@ def main() -> None:
                 dump(store, target / kind)
             finally:
                 store.clean()
+        sealed = STORES["sqlite"](servers.url, Path(directory))
+        with sealed.open(encryption=KEYS) as saver:
+            fill_encrypted(saver)
+        dump(sealed, target / ENCRYPTED)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.base import CheckpointTuple
 from redis import asyncio as aredis
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
 
-from langgraph_statekit import Encryption
+from langgraph_statekit import Encryption, StatekitSaver, TieredSaver, open_saver
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
 from langgraph_statekit.checkpoint.cells import CellChange, CellQuery, cell_ref
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Write
@@ -63,6 +64,34 @@ def test_threads_of_a_cluster_are_spread_listed_and_copied_between_nodes(
         for name in names[1:]:
             saver.copy_thread("t0", name)
             assert [item.checkpoint for item in saver.list(config(name))] == originals
+
+
+def test_threads_of_a_cluster_go_down_to_a_cold_store_and_come_back(url: str, tmp_path: Path) -> None:
+    names, prefix = [f"t{i}" for i in range(6)], fresh()
+
+    def read(saver: StatekitSaver, name: str) -> list[CheckpointTuple]:
+        return list(saver.list(config(name)))
+
+    with open_saver(url, prefix=prefix, cold=f"file://{tmp_path}/cold") as saver:
+        assert isinstance(saver, TieredSaver)
+        chat(saver, 2, "t0")
+        for name in names[1:]:
+            saver.copy_thread("t0", name)
+        before = [[item.checkpoint for item in read(saver, name)] for name in names]
+        assert all(saver.archive(name) for name in names)
+        with RedisSaver.from_url(url, prefix=prefix) as plain:
+            assert listed_threads(plain.backend) == []
+            chat(plain, 1, "begun by another")
+        assert [[item.checkpoint for item in read(saver, name)] for name in names] == before
+        assert sorted(listed_threads(saver.backend)) == sorted([*names, "begun by another"])
+        for name in (*names, "begun by another"):
+            saver.put_writes(read(saver, name)[0].config, [("m", "more")], "more")
+            assert saver.archive(name)
+            assert ("more", "m", "more") in (read(saver, name)[0].pending_writes or [])
+        for name in names[1:]:
+            saver.delete_thread(name)
+            assert saver.deleted(name)
+        assert sorted(listed_threads(saver.backend)) == ["begun by another", "t0"]
 
 
 @PLAIN_OR_ENCRYPTED

@@ -159,7 +159,7 @@ def doomed(place: Place, fate: Fate, **options: Any) -> TieredSaver:
     saver.setup()
     tiers = saver.tiers
     tiers._tier = tiers.moving._hot = tiers.uploading._hot = Mortal(tiers._tier, fate)
-    tiers._hot = Mortal(tiers._hot, fate)
+    tiers._hot = tiers.saving._hot = Mortal(tiers._hot, fate)
     return saver
 
 

@@ -31,7 +31,7 @@ def test_work_goes_on_while_the_cold_store_is_away_and_the_backlog_is_told(local
     cold, told = Cold(local.driver), list[Event]()
     with local.open(cold, max_lag_s=0.0, hooks=[told.append]) as saver:
         cold.down = True
-        saver.tiers._seen.put(THREAD, 9e9, 0)  # a thread that is in use
+        saver.tiers.saving.seen.add(THREAD)  # a thread that is in use
         puts = grow_blindly(saver, 5)
         wait_until(lambda: any(isinstance(event, BacklogTold) for event in told), "a failed upload")
         assert saver.tiers.uploading.backlog[1] >= 1
@@ -60,7 +60,7 @@ def test_the_backlog_is_bounded(local: Place) -> None:
     saver = local.open(cold, max_backlog=4)
     saver.setup()
     cold.down = True
-    saver.tiers._seen.put(THREAD, 9e9, 0)
+    saver.tiers.saving.seen.add(THREAD)
     with pytest.raises(Unavailable, match="max_backlog=4"):
         grow_blindly(saver, 5)
     cold.down = False

@@ -58,7 +58,7 @@ class RedisPlace(Place):
             client.flushall()
 
     def bury(self, saver: TieredSaver) -> bool:
-        """Do what a worker does now and then, and say whether nothing of the thread is left."""
+        """Do for all threads what a worker does now and then; say whether nothing is left of the one."""
         saver.tiers.uploading._max_lag_s = -2.0
         saver.tiers.uploading._look_around()
         return saver.deleted(THREAD)
@@ -88,15 +88,14 @@ def test_a_run_goes_on_though_redis_is_flushed_under_it(local: RedisPlace) -> No
                 assert list(seen(saver)) == put[::-1]
         assert list(seen(saver)) == put[::-1]
         local.lose_hot()
-        with local.hot() as plain:  # whose changes nobody asked to note since
-            assert list(seen(plain)) == []
         put += grow(saver, 1)
-        with local.hot() as plain:
+        with local.hot() as plain:  # that one has begun anew to note what changes
             put += grow(plain, 1)
-        saver.tiers.uploading._max_lag_s = -2.0
-        saver.tiers.uploading._look_around()
+            others = [*grow(plain, 2, "another thread")]
+        assert not local.bury(saver)
         local.lose_hot()
         assert list(seen(saver)) == put[::-1]
+        assert list(seen(saver, "another thread")) == others[::-1]
 
 
 def test_what_is_not_in_the_cold_store_does_not_expire(local: RedisPlace) -> None:

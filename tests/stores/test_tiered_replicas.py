@@ -12,6 +12,7 @@ import pytest
 from langgraph_statekit import Encryption, ObjectStoreSaver, SqliteSaver, TieredSaver, Unavailable
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
+from langgraph_statekit.checkpoint.backends.tiered import replica
 from langgraph_statekit.checkpoint.backends.tiered import replicas as bringing
 from langgraph_statekit.errors import Corrupt, Misuse
 from langgraph_statekit.events import Event, ReplicaTold
@@ -82,7 +83,10 @@ def test_a_replica_has_all_that_was_acknowledged_and_can_take_over(mixed: Two) -
 
 
 @pytest.mark.parametrize("mode", ["write_behind", "write_through"])
-def test_saves_go_on_while_a_replica_is_away_and_it_catches_up(two: Two, mode: str) -> None:
+def test_saves_go_on_while_a_replica_is_away_and_it_catches_up(
+    two: Two, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "_RETRY_S", 0.05)
     away, told = Cold(two.second), list[Event]()
     away.down = True
     options: dict[str, Any] = {"mode": mode, "hooks": [told.append], "replicas": [two.replica(away)], "max_lag_s": 0.0}

@@ -19,10 +19,18 @@ import obstore
 import psycopg_pool
 
 from langgraph_statekit import open_saver
-from langgraph_statekit.checkpoint.backends import postgres, postgres_tier, sqlite, sqlite_tier, tiered
+from langgraph_statekit.checkpoint.backends import (
+    postgres,
+    postgres_tier,
+    redis,
+    redis_tier,
+    sqlite,
+    sqlite_tier,
+    tiered,
+)
 from tests.tiers.kit import grow, history
 
-LOADED = (obstore, psycopg_pool, postgres, postgres_tier, sqlite, sqlite_tier, tiered)
+LOADED = (obstore, psycopg_pool, postgres, postgres_tier, redis, redis_tier, sqlite, sqlite_tier, tiered)
 
 Tell = Callable[..., None]
 
@@ -63,7 +71,7 @@ def life(saver: Any, tell: Tell, *, thread: str, dies_at: int = 0, acts: bool = 
     saver.setup()
     fate, tiers = Fate(dies_at, acts), saver.tiers
     tiers._tier = tiers.moving._hot = tiers.uploading._hot = Mortal(tiers._tier, fate)
-    tiers._hot = Mortal(tiers._hot, fate)
+    tiers._hot = tiers.saving._hot = Mortal(tiers._hot, fate)
     tiers._cold.bucket._driver = Mortal(tiers._cold.bucket._driver, fate)
 
     def more(count: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import RunControl, Runtime
+from langgraph.types import interrupt
 
 from langgraph_statekit import Conflict, Fenced, Misuse, StatekitSaver
 from langgraph_statekit.checkpoint.claims import DRAIN, About, Claim, Held, LeaseQuery
@@ -21,6 +23,7 @@ from langgraph_statekit.watchdog.beat import heartbeat
 from langgraph_statekit.watchdog.checks import Budget, ItemDeadline, NoProgress
 from langgraph_statekit.watchdog.errors import WatchdogWarning
 from langgraph_statekit.watchdog.policy import Fail, Rollback
+from langgraph_statekit.watchdog.tasks import LoopMailbox
 from langgraph_statekit.watchdog.view import Finding, View
 from langgraph_statekit.watchdog.watchdog import Watchdog
 from tests.stores_under_test import Store
@@ -320,3 +323,23 @@ async def test_wrong_use_says_what_to_do(saver: StatekitSaver) -> None:
         await Watchdog(graph).ainvoke({"i": 0}, (await saver.alease("t")).config)
     with pytest.warns(WatchdogWarning, match="run again after a stop"), pytest.raises(Conflict):
         await Watchdog(graph).ainvoke({"i": 0}, AT, durability="exit")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_a_call_for_the_last_state_hands_over_that_and_questions_only(
+    saver: StatekitSaver, monkeypatch: pytest.MonkeyPatch, version: Any
+) -> None:
+    async def asks(state: State) -> State:
+        return {"asked": interrupt("what now?")} if state["i"] == 20 else {"i": state["i"] + 1}
+
+    handed: list[Any] = []
+    put = LoopMailbox.put
+    monkeypatch.setattr(LoopMailbox, "put", lambda self, item: (handed.append(item), put(self, item))[1])
+    graph = looped(saver, asks, 30)
+    for app, thread in ((graph, "plain"), (Watchdog(graph), "watched")):
+        at: Any = {"configurable": {"thread_id": thread}}
+        found = await app.ainvoke({"i": 0}, at, version=version)
+        asked = found.interrupts if version == "v2" else found["__interrupt__"]
+        assert [each.value for each in asked] == ["what now?"]
+        assert (found.value if version == "v2" else found)["i"] == 20
+    assert len(handed) <= 3

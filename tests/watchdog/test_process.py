@@ -38,9 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 CASES = [
-    ("sqlite", "blocking"),
-    *((name, "sync") for name in ("sqlite", "redis", "postgres")),
-    ("redis", "hanging"),
+    *((name, kind) for name in ("sqlite", "redis", "postgres") for kind in ("hanging", "blocking", "sync")),
     ("postgres", "killed"),
 ]
 

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.cells import (
     CellQuery,
     CellRef,
     Changed,
+    effects_of,
     is_news,
     page_of,
 )
@@ -263,10 +264,11 @@ class MemoryBackend:
             self._live_on(thread)
             return True
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         with self._lock:
             self._threads.pop(thread, None)
             self._leases.pop(thread, None)
+            return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._lock:

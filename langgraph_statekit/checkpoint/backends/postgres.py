@@ -44,7 +44,7 @@ from langgraph_statekit.checkpoint.backends.postgres_schema import (
     version,
     warmed,
 )
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -292,8 +292,10 @@ class PostgresBackend:
         )
         return bool(done)
 
-    def drop_thread(self, thread: str) -> None:
-        self._run("SELECT {schema}.delete_1(%b)", thread)
+    def drop_thread(self, thread: str) -> bool:
+        wanted = f"SELECT {{schema}}.delete_1(%b), {postgres_cells.LISTED}"
+        [[_, left]] = self._run(wanted, thread, *postgres_cells.list_of(effects_of(thread)))
+        return bool(left)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         [[done]] = self._run("SELECT {schema}.copy_1(%b, %b, %b, %b)", source, target, operation, header or None)

@@ -39,6 +39,8 @@ _LISTED: Final = (
     " ORDER BY l.rev DESC, l.thread_id DESC, l.key DESC LIMIT %b) AS c ON true"
 )
 _NEWEST: Final = (1 << 62, "", "")
+LISTED: Final = "EXISTS (SELECT FROM {schema}.cell_lists l WHERE l.kind = %b AND l.list = %b)"
+"""Whether there is something in a list, which `list_of` names."""
 
 
 def change(run: Run, changes: Sequence[CellChange]) -> Sequence[Changed | Exception]:
@@ -59,10 +61,14 @@ def read(run: Run, query: CellQuery) -> CellPage:
     if query.refs is not None:
         found = run(_NAMED, *columns(query.refs, 3))
     else:
-        name = "" if query.group is None else f"={query.group}"
-        found = run(_LISTED, query.kind, name, *(query.before or _NEWEST), query.limit)
+        found = run(_LISTED, *list_of(query), *(query.before or _NEWEST), query.limit)
     cells = [_cell(CellRef(*values[:3]), *values[3:]) for _, *values in found if values[0] is not None]
     return CellPage(cells, found[0][0])
+
+
+def list_of(query: CellQuery) -> tuple[str, str]:
+    """Return kind and name of the list that a query asks for."""
+    return query.kind, "" if query.group is None else f"={query.group}"
 
 
 def _plain(change: CellChange) -> tuple[object, ...]:

@@ -70,42 +70,45 @@ local function now()
   return time[1] .. string.format('%06d', time[2])
 end
 
--- Notes what changes, for the cold store.
-local function note(what)
-  local last, thread = unpack(call('HMGET', tier, 'm', 'n'))
-  local at, marked = whole(math.max(now(), last + 1)), {}
-  call('HSET', tier, 'm', at)
-  if call('EXISTS', touched) == 0 then call('ZADD', tiers, at, thread) end
-  for i, name in ipairs(what) do
-    marked[2 * i - 1], marked[2 * i] = at, name
+local note, unsafe, begin
+if noted or TIERED or not version then -- what others need not make anew with each call
+  -- Notes what changes, for the cold store.
+  note = function(what)
+    local last, thread = unpack(call('HMGET', tier, 'm', 'n'))
+    local at, marked = whole(math.max(now(), last + 1)), {}
+    call('HSET', tier, 'm', at)
+    if call('EXISTS', touched) == 0 then call('ZADD', tiers, at, thread) end
+    for i, name in ipairs(what) do
+      marked[2 * i - 1], marked[2 * i] = at, name
+    end
+    for i = 1, #marked, CHUNK do
+      call('ZADD', touched, unpack(marked, i, math.min(i + CHUNK - 1, #marked)))
+    end
   end
-  for i = 1, #marked, CHUNK do
-    call('ZADD', touched, unpack(marked, i, math.min(i + CHUNK - 1, #marked)))
+
+  -- Whether something is noted that would be lost with the thread.
+  unsafe = function()
+    local count = call('ZCARD', touched)
+    return count > 1 or count == 1 and not call('ZSCORE', touched, '0')
   end
-end
 
--- Whether something is noted that would be lost with the thread.
-local function unsafe()
-  local count = noted and call('ZCARD', touched) or 0
-  return count > 1 or count == 1 and not call('ZSCORE', touched, '0')
-end
-
--- Begins to note the changes of a life of the thread. One that is noted, but no more here, has expired.
-local function begin(thread)
-  local born, ended, rows, whole_life, stub = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c', 'd'))
-  local over = math.max(ended or 0, (rows or whole_life == '1') and born or 0)
-  local at = whole(math.max(now(), math.max(over, born or 0, stub or 0) + 1))
-  local held = call('EXISTS', meta) == 1
-  call('HSET', tier, 'n', thread, 'b', at, 'm', at)
-  call('HDEL', tier, 'e', 'r', 'c')
-  call('UNLINK', touched)
-  if over > 0 then call('HSET', tier, 'x', whole(over)) end
-  if version then call('HSET', tier, 'r', 1) end
-  call('PERSIST', tier)
-  call('HSET', meta, 'z', 1)
-  call('ZADD', tiers, 0, '\0')
-  noted = '1'
-  if held then note({ '*' }) end
+  -- Begins to note the changes of a life of the thread. One that is noted, but no more here, has expired.
+  begin = function(thread)
+    local born, ended, rows, whole_life, stub = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c', 'd'))
+    local over = math.max(ended or 0, (rows or whole_life == '1') and born or 0)
+    local at = whole(math.max(now(), math.max(over, born or 0, stub or 0) + 1))
+    local held = call('EXISTS', meta) == 1
+    call('HSET', tier, 'n', thread, 'b', at, 'm', at)
+    call('HDEL', tier, 'e', 'r', 'c')
+    call('UNLINK', touched)
+    if over > 0 then call('HSET', tier, 'x', whole(over)) end
+    if version then call('HSET', tier, 'r', 1) end
+    call('PERSIST', tier)
+    call('HSET', meta, 'z', 1)
+    call('ZADD', tiers, 0, '\0')
+    noted = '1'
+    if held then note({ '*' }) end
+  end
 end
 
 -- Whether to note what changes: once a saver with a cold store was here, whoever makes the change.
@@ -138,7 +141,7 @@ local function live_on(held)
     return call('ZADD', index, 0, name)
   end
   call('HSET', meta, 'u', over)
-  expire(not unsafe() and over)
+  expire(not (noted and unsafe()) and over)
   call('ZADD', index, over, name)
   if not noted then call('ZREMRANGEBYSCORE', index, 1, '(' .. whole(at)) end
 end

@@ -8,6 +8,7 @@ hash tag in the names is one of 1,024 buckets, so that the index of a bucket's t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from os import urandom
 from typing import Any, Final, Self
 
@@ -16,7 +17,7 @@ from redis import RedisCluster
 from langgraph_statekit.checkpoint.backends import redis_facts
 from langgraph_statekit.checkpoint.backends.redis_bell import RedisBell
 from langgraph_statekit.checkpoint.backends.redis_calls import Calls, evalsha
-from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells
+from langgraph_statekit.checkpoint.backends.redis_cells import RedisCells, list_name
 from langgraph_statekit.checkpoint.backends.redis_connections import (
     AsyncClient,
     Client,
@@ -44,7 +45,7 @@ from langgraph_statekit.checkpoint.backends.redis_format import (
     unpack_writes,
 )
 from langgraph_statekit.checkpoint.backends.redis_line import RedisLine
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, is_listed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -200,8 +201,9 @@ class RedisBackend:
         named = (thread, len(members), len(keys), "keep" if keep else "drop", *members, *keys)
         return bool(self._run("apply", thread, urandom(8), rev, *named, *links))
 
-    def drop_thread(self, thread: str) -> None:
-        self._calls.eval(self._lease_keys(thread), "drop", thread)
+    def drop_thread(self, thread: str) -> bool:
+        keys = [*self._lease_keys(thread), self._index(address(thread)[0], "g")]
+        return bool(self._calls.eval(keys, "drop", thread, list_name(effects_of(thread))))
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         if self._apart(source, target):
@@ -273,15 +275,21 @@ class RedisBackend:
         return f"{self._prefix}:{{{bucket}}}:{part}".encode()
 
     def _keys(self, thread: str) -> list[bytes]:
-        bucket, name = address(thread)
-        keys = [f"{self._prefix}:{{{bucket}}}:{part}:{name}".encode() for part in "mohdwltx"]
-        return [*keys[:5], self._index(bucket), *keys[5:], self._index(bucket, "y")]
+        return list(_keys(self._prefix, thread))
 
     def _lease_keys(self, thread: str) -> list[bytes]:
         return [*self._keys(thread), self._index(address(thread)[0], "j")]
 
     def _run(self, verb: str, thread: str, *args: Argument) -> Any:
         return self._calls.eval(self._keys(thread), verb, *args)
+
+
+@lru_cache(maxsize=256)
+def _keys(prefix: str, thread: str) -> Sequence[bytes]:
+    bucket, name = address(thread)
+    start = f"{prefix}:{{{bucket}}}"
+    keys = [f"{start}:{part}:{name}".encode() for part in "mohdwltx"]
+    return (*keys[:5], f"{start}:i".encode(), *keys[5:], f"{start}:y".encode())
 
 
 class RedisSaver(StatekitSaver):

@@ -71,7 +71,7 @@ class RedisCells:
 
     def _places(self, query: CellQuery, before: tuple[int, str, str] | None, limit: int) -> list[tuple[int, str, str]]:
         """Return the next places of a listing, also some of cells that have expired."""
-        name = _list_name(query.kind, query.group)
+        name = list_name(query)
         if before is None:
             top = b"(" + name + b"\xff"
         else:
@@ -130,14 +130,18 @@ def _hash(*texts: str, size_bytes: int) -> bytes:
     return blake2b("\0".join(texts).encode(), digest_size=size_bytes).digest()
 
 
-def _list_name(kind: str, group: str | None) -> bytes:
-    """Return the name of a list: of a group, or of all of a kind."""
+def list_name(query: CellQuery) -> bytes:
+    """Return the name of the list that a query asks for: of a group, or of all of a kind."""
+    return _named(query.kind, query.group)
+
+
+def _named(kind: str, group: str | None) -> bytes:
     return _hash(kind, *(() if group is None else (group,)), size_bytes=_LIST_BYTES)
 
 
 def _change(change: CellChange) -> list[Argument]:
     kind, thread, key = change.ref
-    lists = b"".join(_list_name(kind, group) for group in (None, *dict.fromkeys(change.groups)))
+    lists = b"".join(_named(kind, group) for group in (None, *dict.fromkeys(change.groups)))
     data = b""
     if change.value is not None:
         data = bytes((FORMAT,)) + ormsgpack.packb((kind, thread, key, change.groups, change.value))

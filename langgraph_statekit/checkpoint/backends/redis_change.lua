@@ -33,11 +33,14 @@ local function discard(thread)
   call('ZREM', index, thread)
 end
 
+-- KEYS: the eleventh is the index of the bucket's leases, the twelfth that of its cells. ARGV: thread, name of a list of
+-- cells. Returns how many of the list there are, at most one.
 if verb == 'drop' then
   call('UNLINK', lease)
   call('ZREM', KEYS[11], ARGV[2])
   discard(ARGV[2])
-  return noted and finish(ARGV[2])
+  if noted then finish(ARGV[2]) end
+  return #call('ZRANGEBYLEX', KEYS[12], '[' .. ARGV[3], '(' .. ARGV[3] .. '\255', 'LIMIT', 0, 1)
 end
 
 -- ARGV: holder, owner, milliseconds that the lease lasts, token to

@@ -69,6 +69,7 @@ class RedisTier:
         return [thread.decode() for _, [each] in found for thread in each]
 
     def dirty(self, before_us: int, limit: int) -> Sequence[str]:
+        self.setup()  # all may have been deleted since
         before_us = min(before_us, self.now_us() + 1)
         most = ("WITHSCORES", "LIMIT", 0, limit)
         found: dict[str, int] = {}

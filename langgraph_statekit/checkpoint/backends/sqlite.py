@@ -26,7 +26,7 @@ from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
 from langgraph_statekit.checkpoint.backends.sqlite_scrub import scrubbed
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import (
     Claim,
     Held,
@@ -256,12 +256,13 @@ class SqliteBackend:
             life.live_on(db, thread)
             return True
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         with self._writing() as db:
             leases.drop(db, thread)
             tid = life.tid_of(db, thread, "threads")
             if tid is not None:
                 life.drop(db, tid)
+            return bool(cells.read(db, effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         with self._writing() as db:

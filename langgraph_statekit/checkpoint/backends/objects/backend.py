@@ -32,7 +32,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 from langgraph_statekit.checkpoint.backends.objects.reader import NO_HEAD, Gone, Reader, inline, merge
 from langgraph_statekit.checkpoint.backends.objects.saving import Saving, in_parallel
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
@@ -316,8 +316,9 @@ class ObjectBackend:
                 raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
             return False
 
-    def drop_thread(self, thread: str) -> None:
+    def drop_thread(self, thread: str) -> bool:
         drop(self._bucket, self._reader, self._heads, thread)
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for pause_s in pauses(target):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import Changed, Driver, Found, Stat
 from langgraph_statekit.checkpoint.facts import Fact
 from langgraph_statekit.checkpoint.repeating import retrying
 from langgraph_statekit.checkpoint.run import Threads
+from langgraph_statekit.errors import Misuse
 
 T = TypeVar("T")
 A = TypeVarTuple("A")
 
-_DELETE_KEYS = 1000
+_DELETE_KEYS: Final = 1000
+_REFUSED_S: Final = 60.0
 
 
 class Bucket:
@@ -31,6 +34,7 @@ class Bucket:
         self._retry_s = retry_s
         self._parallel = parallel
         self._threads = Threads(parallel)
+        self._refused_until_s = 0.0
 
     @property
     def name(self) -> str:
@@ -55,6 +59,16 @@ class Bucket:
 
     def now_us(self, key: str) -> int:
         return self._request(self._driver.now_us, key)
+
+    def reading_us(self, key: str) -> int:
+        """Return the time of the store, or that of the host to those who may only read: asking stores an object."""
+        if time.monotonic() < self._refused_until_s:
+            return time.time_ns() // 1000
+        try:
+            return self.now_us(key)
+        except Misuse:
+            self._refused_until_s = time.monotonic() + _REFUSED_S
+            return time.time_ns() // 1000
 
     def spare(self) -> Bucket:
         """Return the same bucket for one more caller; it repeats a failed request at once and no more."""

@@ -29,7 +29,7 @@ E = TypeVar("E", bound=Exception)
 
 _PAGE_KEYS: Final = 1000
 _CLOCK_US: Final = 60_000_000
-_PART_BYTES: Final = 32 * 1024 * 1024
+_PART_BYTES: Final = 8 * 1024 * 1024
 _REFUSED: Final = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 _WRONG: Final = (
     exceptions.InvalidPathError,
@@ -37,7 +37,7 @@ _WRONG: Final = (
     exceptions.UnknownConfigurationKeyError,
 )
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
-_DENIED: Final = re.compile(r"status code: 40[13]|InvalidToken")
+_DENIED: Final = re.compile(r"status code: 40[13]|InvalidToken|code: AccessDenied")
 _FINAL: Final = re.compile(
     r"AuthorizationHeaderMalformed|InvalidBucketName|PermanentRedirect|configured region|BadScheme|UnknownIssuer"
     r"|NotValidForName"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -27,7 +26,7 @@ from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.expiry import is_over
 from langgraph_statekit.checkpoint.facts import Usage
 from langgraph_statekit.checkpoint.records import Ref, SaveRow
-from langgraph_statekit.errors import Corrupt, Misuse
+from langgraph_statekit.errors import Corrupt
 
 T = TypeVar("T")
 
@@ -39,7 +38,6 @@ _DATA_BYTES: Final = 32 * 1024 * 1024
 _ATTEMPTS: Final = 8
 _PAGE_THREADS: Final = 100
 _LOCKS: Final = 128
-_REFUSED_S: Final = 60
 
 
 class Gone(Exception):
@@ -54,20 +52,13 @@ class Reader:
         self.marks = Cache[str, Any](_HEADS_BYTES, _HEADS_BYTES // 8)
         self.clock = f"{root.removesuffix('t')}clock"
         self._bucket = bucket
-        self._refused_until_s = 0.0
         self._turns = [threading.Lock() for _ in range(_LOCKS)]
         self._data = Cache[str, Data](_DATA_BYTES, _DATA_BYTES // 8)
         self._decoded = Cache[str, tuple[Head, str]](_DECODED_BYTES, _DECODED_BYTES // 8)
 
     def now_us(self) -> int:
         """Return the time of the store, or that of the host to those who may only read: asking stores an object."""
-        if time.monotonic() < self._refused_until_s:
-            return time.time_ns() // 1000
-        try:
-            return self._bucket.now_us(self.clock)
-        except Misuse:
-            self._refused_until_s = time.monotonic() + _REFUSED_S
-            return time.time_ns() // 1000
+        return self._bucket.reading_us(self.clock)
 
     def over(self, head: Head) -> bool:
         """Say whether a thread has expired; asks for the time only if it has an end."""

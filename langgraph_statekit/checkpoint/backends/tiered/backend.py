@@ -12,18 +12,20 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
+from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
-from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
+from langgraph_statekit.checkpoint.backends.tiered.restoring import Moment, Restoring, as_of
+from langgraph_statekit.checkpoint.backends.tiered.saving import Saving
+from langgraph_statekit.checkpoint.backends.tiered.sweeping import Sweeper
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
-from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
-from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, Rekeyed
-from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX, Swept
+from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
+from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery
+from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, Usage
 from langgraph_statekit.checkpoint.records import (
     HEADER_ID_BYTES,
@@ -34,7 +36,6 @@ from langgraph_statekit.checkpoint.records import (
     Ref,
     Row,
     Save,
-    SaveWrites,
     Stored,
     Write,
     from_text,
@@ -43,8 +44,6 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
-_LIVES_BYTES: Final = 4 << 20
-_LIFE_BYTES: Final = 32
 _ATTEMPTS: Final = 8
 
 
@@ -58,7 +57,9 @@ class TieredBackend:
         mode: When threads are uploaded, see `TieredSaver`.
         uploading: As in `Uploading`.
         read_cold: Answer reads from the cold store while the hot one does not answer.
+        write_cold: Take saves there, too.
         replicas: Copies of the cold store.
+        tombstone_s: Seconds for which tombstones stay.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class TieredBackend:
         *,
         mode: str,
         read_cold: bool,
+        write_cold: bool,
         replicas: Replicas,
+        tombstone_s: float,
         **uploading: Any,
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
@@ -77,9 +80,12 @@ class TieredBackend:
         self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
+        self.restoring = Restoring(tier, cold, self.moving)
+        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._seen = Seen()
-        self._lives = Cache[str, int](_LIVES_BYTES)
+        self._below = Below(tier, cold, self._reading, self.moving) if write_cold else None
+        self.uploading.around = self._below.tell if self._below is not None else lambda: None
+        self.saving = Saving(hot, self.moving, self.uploading, self._below, through=mode == "write_through")
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -118,56 +124,7 @@ class TieredBackend:
         )
 
     def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
-        self.uploading.require_room()
-        for thread in {save.thread for save in saves}:
-            if not self._seen.has(thread):
-                self._thaw(thread)
-        results = self._save(saves)
-        done = [save for save, result in zip(saves, results, strict=True) if result is True]
-        for thread in {save.thread for save in done}:
-            self._seen.add(thread)
-        if self._mode == "write_through":
-            self._upload(saves, results)
-        else:
-            self.uploading.changed([save.thread for save in done if not _waits(save)])
-            self.uploading.changed([save.thread for save in done if _waits(save)], soon=True)
-            self.uploading.catch_up({save.thread for save in done})
-        return results
-
-    def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
-        results = list(self._hot.save(saves))
-        for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self.moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
-        return results
-
-    def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
-        """Have in the cold store what was saved, or say that it is not there.
-
-        A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
-        one that was not known before is saved to again, which does no harm.
-        """
-        left = [at for at, result in enumerate(results) if result is True]
-        for _ in range(_ATTEMPTS):
-            done = self.uploading.upload({saves[at].thread for at in left})
-            unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
-            for thread, born in done.items():
-                self._lives.put(thread, born if isinstance(born, int) and born else None, _LIFE_BYTES)
-            for at in left:
-                if isinstance(error := done[saves[at].thread], Exception):
-                    results[at] = error
-            left = [at for at in left if results[at] is True and saves[at].thread in unsure]
-            if not left:
-                break
-            for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
-                results[at] = result
-            left = [at for at in left if results[at] is True]
-        else:
-            lost = Unavailable("the hot store kept losing what was saved; save again")
-            results[:] = [lost if at in left else result for at, result in enumerate(results)]
-        if results and all(isinstance(result, StatekitError) for result in results):
-            raise next(result for result in results if isinstance(result, StatekitError))
+        return self.saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:
         return self._hot.claim(claims)
@@ -182,12 +139,14 @@ class TieredBackend:
         return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
+        if self._below is not None and self._below.serves() and self._below.error:
+            return self._from_cold(thread, self._below.error).load(thread, ns, id)
         try:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
         if found is not None:
-            self._seen.add(thread)
+            self.saving.seen.add(thread)
             return found
         return self._read(
             thread,
@@ -222,7 +181,7 @@ class TieredBackend:
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         held, _ = self.moving.whole(thread)
         if held is not None:  # it was planned for what stands in the cold store
-            self._thaw(thread)
+            self.saving.thaw(thread)
             outline = self._hot.outline(thread)
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
@@ -231,27 +190,34 @@ class TieredBackend:
             return False
         # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
         # store lost the change before the cold one had it.
-        return self._changed(thread) or not self._cold.known(thread)[0].live
+        return self.saving.changed(thread) or not self._cold.known(thread)[0].live
 
-    def drop_thread(self, thread: str) -> None:
-        self._seen.forget(thread)
+    def drop_thread(self, thread: str) -> bool:
+        self.saving.seen.forget(thread)
         self.moving.delete(thread)
         with suppress(StatekitError):  # it is noted, and `is_deleted` tells
             self.replicas.bring([digest(thread)])
+        return bool(self.cells(effects_of(thread)).cells)
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
-            self._thaw(source)
-            self._thaw(target)
+            self.saving.thaw(source)
+            self.saving.thaw(target)
             done = self._hot.copy_thread(source, target, operation, header)
-            if not done or self._changed(target):
+            if not done or self.saving.changed(target):
                 return done
         raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
     def headers(self, threads: Sequence[str]) -> Mapping[str, bytes]:
-        found = dict(self._hot.headers(threads))
+        away = False
+        try:
+            found = dict(self._hot.headers(threads))
+        except Unavailable:
+            if not self._read_cold:
+                raise
+            found, away = {}, True
         for thread in threads:
-            if thread not in found and self._tier.state(thread) is None:
+            if thread not in found and (away or self._tier.state(thread) is None):
                 head = self._reading.head(thread)
                 if head.header and not self._cold.over(head):
                     found[thread] = head.header
@@ -293,13 +259,13 @@ class TieredBackend:
             self.moving.upload(thread)
         return swept
 
-    def sweep_cold(self) -> int:
-        """Remove what expired and is in the cold store only, and return of how many threads; it reads every head."""
-        return self._cold.sweep(lambda thread: self._tier.state(thread) is not None)
+    def sweep_cold(self, lost_s: float) -> int:
+        """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""
+        return self._sweeper.sweep(lost_s)
 
     def evict(self, thread: str) -> bool:
         """Have the hot store drop a thread that the cold one has; False if it is in use, or not there."""
-        self._seen.forget(thread)
+        self.saving.seen.forget(thread)
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
@@ -315,6 +281,13 @@ class TieredBackend:
         """Return a thread as the cold store has it; None if it has not."""
         return _memory(thread, self._reading.image(thread))
 
+    def was(self, thread: str, at: Moment | None) -> Thread | None:
+        """Return a thread as it was, see `as_of`; None if there was none."""
+        if self._tier.state(thread) is not None:
+            self.moving.upload(thread)
+        found = self._reading.image(thread)
+        return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
+
     def images(self, thread: str) -> Iterator[tuple[str, Callable[[], MemoryBackend | None]]]:
         """Yield the cold store and each replica by its name, with what reads a thread from there only."""
         for cold in (self._cold, *(replica.place for replica in self.replicas.all)):
@@ -327,14 +300,6 @@ class TieredBackend:
         colds = (self._cold, *(replica.place for replica in self.replicas.all))
         return gone and all(not cold.head(thread)[0].live and len(cold.objects(thread)) <= 1 for cold in colds)
 
-    def _changed(self, thread: str) -> bool:
-        """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
-        self._seen.add(thread)
-        if self._mode == "write_through":
-            return self.moving.upload(thread) > 0
-        self.uploading.changed([thread])
-        return True
-
     def _read(
         self, thread: str, hot: Callable[[], T], cold: Callable[[MemoryBackend], T], is_short: Callable[[T], bool]
     ) -> T:
@@ -346,6 +311,8 @@ class TieredBackend:
             cold: Reads from what the cold store has.
             is_short: Whether the hot store may have let the thread go when it gave this.
         """
+        if self._below is not None and self._below.serves() and self._below.error:
+            return cold(self._from_cold(thread, self._below.error))
         try:
             held, born = self.moving.whole(thread)
             for _ in range(_ATTEMPTS):
@@ -370,11 +337,9 @@ class TieredBackend:
             image = self.image(thread)
             if image is not None:
                 return image
+            if self._below is not None:  # it may be begun
+                return MemoryBackend()
         raise error
-
-    def _thaw(self, thread: str) -> None:
-        if self.moving.thaw(thread):
-            self._seen.add(thread)
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:
@@ -387,7 +352,3 @@ def _memory(thread: str, found: tuple[ColdHead, Thread] | None) -> MemoryBackend
 
 def _bare(rows: Mapping[Ref, Row]) -> dict[Ref, Row]:
     return {ref: row._replace(body=b"") for ref, row in rows.items()}
-
-
-def _waits(save: Save) -> bool:
-    return isinstance(save, SaveWrites) and any(write.idx == INTERRUPT_IDX for write in save.writes)

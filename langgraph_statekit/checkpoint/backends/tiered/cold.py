@@ -17,38 +17,28 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     ColdHead,
     Keys,
     Pack,
-    PackRef,
     decode_head,
-    decode_pack,
     encode_head,
-    encode_pack,
     folded,
-    new_name,
     next_epoch,
-    parts_of,
-    thread_of,
     to_compact,
     tombstone,
 )
+from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Made, Packs, Rescue
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.expiry import is_over
 from langgraph_statekit.errors import Corrupt, StatekitError
 
 NO_HEAD: Final = ColdHead("")
 _HEADS_BYTES: Final = 8 << 20
-_PACKS_BYTES: Final = 32 << 20
 _IMAGES_BYTES: Final = 64 << 20
 _ENTRY_BYTES: Final = 400
 _ATTEMPTS: Final = 8
-_EXPIRED_US: Final = 24 * 3600 * 1_000_000
+_DYING_US: Final = 600_000_000
 _PAGE_THREADS: Final = 100
 
 Known = tuple[ColdHead, str]
 """A head and the tag of its object."""
-
-
-class Gone(Exception):
-    """A pack that a head names does not exist, or no longer."""
 
 
 class BadHead(Corrupt):
@@ -65,10 +55,6 @@ class Watch(Protocol):
         """Take note that it has."""
 
 
-Rescue = Callable[[ColdHead, PackRef], bytes | None]
-"""Returns a pack from elsewhere."""
-
-
 class Cold:
     """Threads in a bucket.
 
@@ -77,18 +63,19 @@ class Cold:
         prefix: Folder of all objects.
         grace_s: Seconds for which packs that no longer count stay for readers that are under way.
         name: What messages call it.
+        offload_bytes: From this size on a stored value is an object of its own.
     """
 
     watch: Watch | None = None
 
-    def __init__(self, bucket: Bucket, prefix: str, grace_s: float, name: str = "the cold store") -> None:
+    def __init__(self, bucket: Bucket, prefix: str, grace_s: float, name: str, offload_bytes: int) -> None:
         self.bucket, self.name = bucket, name
         self.folder = f"{prefix}/c" if prefix else "c"
         self.notes = f"{prefix}/r" if prefix else "r"
         self._clock = f"{prefix}/clock" if prefix else "clock"
         self._grace_s = grace_s
         self._heads = Cache[str, Known](_HEADS_BYTES)
-        self._packs = Cache[str, bytes](_PACKS_BYTES, _PACKS_BYTES // 4)
+        self.packs = Packs(bucket, self.folder, name, offload_bytes)
         self._images = Cache[str, tuple[ColdHead, Thread]](_IMAGES_BYTES)
 
     def head(self, thread: str) -> Known:
@@ -106,9 +93,16 @@ class Cold:
         """Return the head that was read or written last here, or read it; it may be out of date."""
         return self._heads.get(thread) or self.head(thread)
 
-    def over(self, head: ColdHead) -> bool:
-        """Say whether a thread has expired."""
-        return head.until_us is not None and is_over(head.until_us, self.now_us())
+    def over(self, head: ColdHead, *, sure: bool = False) -> bool:
+        """Say whether a thread has expired.
+
+        Args:
+            head: Of the thread.
+            sure: Not by the clock of a host that may not ask for the time, as one that may only read.
+        """
+        if head.until_us is None:
+            return False
+        return is_over(head.until_us, self.now_us() if sure else self.bucket.reading_us(self._clock))
 
     def alive(self, thread: str) -> Known | None:
         """Read the head of a thread; None if it has none, was deleted, or has expired."""
@@ -122,11 +116,11 @@ class Cold:
     def image(self, thread: str, rescue: Rescue | None = None) -> tuple[ColdHead, Thread] | None:
         """Return a whole thread, not to be changed; None if there is none.
 
-        Two rounds of requests, whatever its length.
+        Two rounds of requests, whatever its length, or three if it has large values.
 
         Args:
             thread: The thread.
-            rescue: Asked for packs that are missing or damaged.
+            rescue: Asked for objects that are missing or damaged.
         """
         last = ABSENT
         for _ in range(_ATTEMPTS):
@@ -138,7 +132,7 @@ class Cold:
             if held is not None and held[0] == head:
                 return held
             try:
-                held = head, thread_of(head, self.packs(head, head.packs, rescue, missing=tag == last))
+                held = head, self.packs.thread(head, rescue, missing=tag == last)
                 self._images.put(thread, held, _size_bytes(held[1]))
                 return held
             except Gone as gone:
@@ -147,65 +141,9 @@ class Cold:
                 last = tag
         raise Corrupt("packs kept disappearing while a thread was read; try again")
 
-    def packs(
-        self, head: ColdHead, refs: Sequence[PackRef], rescue: Rescue | None = None, *, missing: bool = True
-    ) -> list[Pack]:
-        """Return packs of a head.
-
-        Args:
-            head: The head.
-            refs: Which packs.
-            rescue: Asked for packs that are damaged.
-            missing: Whether it is asked for packs that do not exist, too.
-
-        Raises:
-            Gone: One is missing: the head is out of date, or the thread is damaged.
-        """
-        at = {ref: self._keys(head.thread).pack(head.epoch, ref.name) for ref in refs}
-        held = {ref: self._packs.get(key) for ref, key in at.items()}
-        read = self.bucket.get_many([at[ref] for ref, data in held.items() if data is None])
-        packs = []
-        for ref, key in at.items():
-            data = held[ref] or (read[key].data if key in read else None)
-            packs.append(self._decoded(head, ref, data, None if data is None and not missing else rescue))
-        return packs
-
-    def _decoded(self, head: ColdHead, ref: PackRef, data: bytes | None, rescue: Rescue | None) -> Pack:
-        key = self._keys(head.thread).pack(head.epoch, ref.name)
-        error: Exception = Gone(f"object {key}")
-        if data is not None:
-            try:
-                pack = decode_pack(head.thread, data)
-            except Corrupt as damaged:
-                error = Corrupt(f"object {key} of {self.name}: {damaged}")
-            else:
-                self._packs.put(key, data, len(data))
-                return pack
-        saved = None if rescue is None else rescue(head, ref)
-        if saved is None:
-            raise error
-        return decode_pack(head.thread, saved)
-
-    def pack(self, head: ColdHead, ref: PackRef) -> bytes | None:
-        """Return the bytes of a pack, whether they can be read or not; None if it does not exist."""
-        found = self.bucket.get(self._keys(head.thread).pack(head.epoch, ref.name))
-        return None if found is None else found.data
-
-    def mend(self, head: ColdHead, ref: PackRef, data: bytes) -> None:
-        """Store a pack again, as it was."""
-        self.bucket.put(self._keys(head.thread).pack(head.epoch, ref.name), data)
-
-    def upload(self, head: ColdHead, pack: Pack) -> list[PackRef]:
-        """Store a pack, in pieces if it is large, and return what the next head may name."""
-        made: dict[str, tuple[PackRef, bytes]] = {}
-        for part in parts_of(pack):
-            name, data = new_name(), encode_pack(part)
-            made[self._keys(head.thread).pack(head.epoch, name)] = PackRef(name, len(data), len(part.rows)), data
-        objects = {key: data for key, (_, data) in made.items()} | self._notes(head.thread, head.gen + 1)
-        self.bucket.all(lambda key: self.bucket.put(key, objects[key]), list(objects))
-        for key, (_, data) in made.items():
-            self._packs.put(key, data, len(data))
-        return [ref for ref, _ in made.values()]
+    def upload(self, head: ColdHead, pack: Pack) -> Made:
+        """Store a pack, and return what the next head may name."""
+        return self.packs.upload(head, pack, self._notes(head.thread, head.gen + 1))
 
     def publish(self, thread: str, head: ColdHead, tag: str) -> bool:
         """Make a head count instead of the one with the given tag; False if another one came between."""
@@ -224,15 +162,15 @@ class Cold:
             self.watch.changed(digest(thread), head.gen)
         if old:
             with suppress(StatekitError):  # the head counts; what stays is named by none
-                self.bucket.delete([self._keys(thread).pack(head.epoch, name) for name in old])
+                self.packs.remove(head, old)
         return True
 
     def _notes(self, thread: str, gen: int) -> dict[str, bytes]:
         return {} if self.watch is None else dict.fromkeys(self.watch.note(digest(thread), gen), b"")
 
-    def discard(self, head: ColdHead, refs: Sequence[PackRef]) -> None:
-        """Remove packs that no head names."""
-        self.bucket.delete([self._keys(head.thread).pack(head.epoch, ref.name) for ref in refs])
+    def discard(self, head: ColdHead, made: Made) -> None:
+        """Remove what no head names."""
+        self.packs.remove(head, made.names)
 
     def compact(self, thread: str, *, whole: bool = False) -> bool:
         """Make one pack of the last small ones, or of all; False if there is nothing to do, or another was faster."""
@@ -242,12 +180,19 @@ class Cold:
             return False
         before, last = list(head.packs[:-count]), head.packs[-count:]
         try:
-            made = self.upload(head, folded(self.packs(head, last), whole=not before))
+            replaced = self.packs.read(head, last)
         except Gone:
             self.head(thread)
             return False
-        garbage = [*head.garbage, *((int(time.time()), ref.name) for ref in last)]
-        if self.publish(thread, replace(head, gen=head.gen + 1, packs=[*before, *made], garbage=garbage), tag):
+        pack = folded(replaced, whole=not before)
+        made = self.upload(head, pack)
+        now_s = int(time.time())
+        garbage = [*head.garbage, *((now_s, ref.name) for ref in last)]
+        if not before:
+            left = {ref.name for ref in pack.values.values()}
+            named = {ref.name for each in replaced for ref in each.values.values()}
+            garbage += [(now_s, name) for name in named - left]
+        if self.publish(thread, replace(head, gen=head.gen + 1, packs=[*before, *made.packs], garbage=garbage), tag):
             return True
         self.discard(head, made)
         return False
@@ -268,8 +213,8 @@ class Cold:
             at_us = dead_us()
             if at_us is None:
                 return None
-            stone = tombstone(head, at_us)
-            if self.publish(thread, stone, tag):
+            stone = tombstone(head, at_us, self.now_us())
+            if not self.is_dying(head) and self.publish(thread, stone, tag):
                 return stone.gen
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
@@ -291,13 +236,18 @@ class Cold:
             epoch for epoch in map(keys.epoch_in, listed) if (epoch in head.dead if is_copy else epoch not in spared)
         }
         gone = [key for key in listed if keys.epoch_in(key) in ended]
-        self._packs.forget(lambda key: key in gone)
+        self.packs.forget(gone)
         if gone:
             self.bucket.delete(gone)
 
     def objects(self, thread: str) -> Sequence[str]:
         """Return the keys of all objects of a thread."""
         return self.bucket.list(self._keys(thread).root)
+
+    def sizes(self, name: str, epoch: str) -> dict[bytes, int]:
+        """Return the names of the objects of a life, and how large they are."""
+        root = Keys.at(self.folder, name).pack(epoch, b"").rstrip("/")
+        return {bytes.fromhex(key.rpartition("/")[2]): stat.size_bytes for key, stat in self.bucket.stats(root).items()}
 
     def threads(self) -> Iterator[Sequence[ColdHead]]:
         """Yield the heads of threads in pages, without those that were deleted or have expired."""
@@ -309,19 +259,30 @@ class Cold:
             if page:
                 yield page
 
-    def sweep(self, is_hot: Callable[[str], bool]) -> int:
-        """Remove threads that expired a while ago and are not in the hot store; return how many."""
-        expired = 0
-        long_ago = self.now_us() - _EXPIRED_US
-        for folder in self.bucket.folders(self.folder):
-            found = self.bucket.get(f"{self.folder}/{folder}/head")
-            head = NO_HEAD if found is None else decode_head(found.data)
-            if found is None or not head.live or not is_over(head.until_us, long_ago) or is_hot(head.thread):
-                continue
-            if self.publish(head.thread, tombstone(head, 0), found.tag):
-                self.clear(head.thread)
-                expired += 1
-        return expired
+    def clean(self, name: str, before_s: float) -> None:
+        """Remove from a thread's folder what is older than that and the head does not name: of uploads that died.
+
+        Raises:
+            Gone: The head changed meanwhile, or an object is missing; nothing was removed.
+        """
+        keys = Keys.at(self.folder, name)
+        stats = self.bucket.stats(keys.root)
+        old = [key for key, stat in stats.items() if key != keys.head and stat.modified_s < before_s]
+        if not old:
+            return
+        found = self.bucket.get(keys.head)  # later than the list, so that it names what was new in that
+        head = NO_HEAD if found is None else decode_head(found.data)
+        if not head.live:
+            self.bucket.delete(old)
+            return
+        values = [ref.name for pack in self.packs.read(head, head.packs) for ref in pack.values.values()]
+        named = {keys.pack(head.epoch, each) for each in (*head.names, *values)}
+        if gone := [key for key in old if key not in named]:
+            self.bucket.delete(gone)
+
+    def is_dying(self, head: ColdHead) -> bool:
+        """Say whether somebody removes a tombstone now; one that is not gone after a while may be replaced."""
+        return bool(head.swept_us) and self.now_us() - head.swept_us < _DYING_US
 
     def _keys(self, thread: str) -> Keys:
         return Keys.of(self.folder, thread)

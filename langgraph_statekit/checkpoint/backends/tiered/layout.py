@@ -10,14 +10,17 @@ without its id, a tombstone, so that nobody who comes late brings it back.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest, merged, packed, unpacked
 from langgraph_statekit.checkpoint.frames import with_bases
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Write
+from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Row, Write
 
 Place = tuple[str, str]
 """Namespace and id of a checkpoint."""
@@ -65,6 +68,22 @@ class PackRef(NamedTuple):
     rows: int
 
 
+class ValueRef(NamedTuple):
+    """A frame that is an object of its own, which several packs and frames may name.
+
+    Attributes:
+        name: Of the object.
+        size_bytes: Of it.
+        digest: Of its bytes, as they are stored.
+        start: Its first bytes, which tell what it builds on.
+    """
+
+    name: bytes
+    size_bytes: int
+    digest: bytes
+    start: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class ColdHead:
     """What a thread consists of in the cold store.
@@ -82,6 +101,9 @@ class ColdHead:
         garbage: (seconds of the clock, name) of packs that no longer count since then.
         dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch.
         dead: Epochs that were deleted last.
+        ended_us: Of a tombstone: since when it is one, by the clock of the store.
+        swept_us: Of a tombstone: since when somebody removes it.
+        ahead: Whether saves went past the hot store, which does not know of them.
         is_copy: Whether it stands in a replica. Where it does so in the cold store, that was a replica before.
     """
 
@@ -98,6 +120,14 @@ class ColdHead:
     dead_us: int = 0
     dead: Sequence[str] = ()
     is_copy: bool = False
+    ended_us: int = 0
+    swept_us: int = 0
+    ahead: bool = False
+
+    @property
+    def names(self) -> list[bytes]:
+        """The names of packs that count, and of those that readers may still need."""
+        return [*(ref.name for ref in self.packs), *(name for _, name in self.garbage)]
 
     @property
     def live(self) -> bool:
@@ -112,24 +142,25 @@ class ColdHead:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What changed in a thread: what is now, and what is no more."""
+    """What changed in a thread: what is now, and what is no more; large frames are in `values`."""
 
     rows: Mapping[Place, Row] = field(default_factory=dict)
     frames: Mapping[bytes, bytes] = field(default_factory=dict)
     writes: Mapping[Place, Sequence[Write]] = field(default_factory=dict)
     gone_rows: frozenset[Place] = frozenset()
     gone_frames: frozenset[bytes] = frozenset()
+    values: Mapping[bytes, ValueRef] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether nothing changed."""
-        return not (self.rows or self.frames or self.writes or self.gone_rows or self.gone_frames)
+        return self == Pack()
 
 
 def new_life(thread: str, before: ColdHead) -> ColdHead:
     """Return the head of a new life of a thread, without packs."""
     epoch = next_epoch(digest(thread), before)
-    return ColdHead(epoch, thread, before.gen + 1, dead_us=before.dead_us, dead=_dead(before))
+    return ColdHead(epoch, thread, _next_gen(before), dead_us=before.dead_us, dead=_dead(before))
 
 
 def next_epoch(name: str, before: ColdHead) -> str:
@@ -147,9 +178,15 @@ def epoch_of(life: str) -> str:
     return life.removesuffix(_COPY)
 
 
-def tombstone(before: ColdHead, dead_us: int) -> ColdHead:
+def tombstone(before: ColdHead, dead_us: int, now_us: int) -> ColdHead:
     """Return what a deleted thread leaves."""
-    return ColdHead("", gen=before.gen + 1, dead_us=max(dead_us, before.dead_us), dead=_dead(before))
+    dead = max(dead_us, before.dead_us)
+    return ColdHead("", gen=_next_gen(before), dead_us=dead, dead=_dead(before), ended_us=now_us)
+
+
+def _next_gen(before: ColdHead) -> int:
+    """Return a generation above all of before, also of a thread whose tombstone has gone."""
+    return before.gen + 1 if before.gen else time.time_ns() // 1000
 
 
 def _dead(before: ColdHead) -> list[str]:
@@ -166,7 +203,7 @@ def encode_head(head: ColdHead) -> bytes:
     return packed(
         *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
         *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
-        head.is_copy,
+        *(head.is_copy, head.ended_us, head.swept_us, head.ahead),
     )
 
 
@@ -187,18 +224,21 @@ def encode_pack(pack: Pack) -> bytes:
     writes = [
         (ns, id, [(w.task, w.idx, w.channel, w.path, w.data) for w in each]) for (ns, id), each in pack.writes.items()
     ]
-    return packed(rows, list(pack.frames.items()), writes, sorted(pack.gone_rows), sorted(pack.gone_frames))
+    values = [(key, *ref) for key, ref in pack.values.items()]
+    frames = list(pack.frames.items())
+    return packed(rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values)
 
 
 def decode_pack(thread: str, data: bytes) -> Pack:
     """Unpack a pack of a thread."""
-    rows, frames, writes, gone_rows, gone_frames = unpacked(data)
+    rows, frames, writes, gone_rows, gone_frames, values = unpacked(data)
     return Pack(
         {(ns, id): _row(thread, ns, id, *rest) for ns, id, *rest in rows},
         dict(frames),
         {(ns, id): [Write(*each) for each in written] for ns, id, written in writes},
         frozenset((ns, id) for ns, id in gone_rows),
         frozenset(gone_frames),
+        {key: ValueRef(*ref) for key, *ref in values},
     )
 
 
@@ -216,33 +256,37 @@ def folded(packs: Iterable[Pack], *, whole: bool) -> Pack:
     """
     rows: dict[Place, Row] = {}
     frames: dict[bytes, bytes] = {}
+    values: dict[bytes, ValueRef] = {}
     writes: dict[Place, Sequence[Write]] = {}
     gone_rows: set[Place] = set()
     gone_frames: set[bytes] = set()
     for pack in packs:
         for place in pack.gone_rows:
             rows.pop(place, None)
-        for key in pack.gone_frames:
+        for key in (*pack.gone_frames, *pack.frames, *pack.values):
             frames.pop(key, None)
+            values.pop(key, None)
         rows.update(pack.rows)
         frames.update(pack.frames)
+        values.update(pack.values)
         writes.update(pack.writes)
         gone_rows = (gone_rows | pack.gone_rows) - pack.rows.keys()
-        gone_frames = (gone_frames | pack.gone_frames) - pack.frames.keys()
+        gone_frames = (gone_frames | pack.gone_frames) - pack.frames.keys() - pack.values.keys()
     if not whole:
-        return Pack(rows, frames, writes, frozenset(gone_rows), frozenset(gone_frames))
+        return Pack(rows, frames, writes, frozenset(gone_rows), frozenset(gone_frames), values)
     known = {key: Frame(key, data) for key, data in frames.items()}
+    known |= {key: Frame(key, ref.start) for key, ref in values.items()}
     needed = with_bases(known, {key for row in rows.values() for key in row.keys})
     return Pack(
         rows,
         {key: data for key, data in frames.items() if key in needed},
         {place: each for place, each in writes.items() if each},
+        values={key: ref for key, ref in values.items() if key in needed},
     )
 
 
-def thread_of(head: ColdHead, packs: Iterable[Pack]) -> Thread:
-    """Return a thread as its packs tell it."""
-    whole = folded(packs, whole=True)
+def thread_of(head: ColdHead, whole: Pack) -> Thread:
+    """Return a thread as its packs tell it, folded to one, with the large frames among the others."""
 
     def ref(place: Place) -> Ref:
         return Ref(head.thread, *place)
@@ -258,7 +302,9 @@ def thread_of(head: ColdHead, packs: Iterable[Pack]) -> Thread:
     )
 
 
-def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> tuple[Pack, bool]:
+def joined(
+    held: Thread, pack: Pack, places: Mapping[Place, int], seq: int, *, ahead: bool = False
+) -> tuple[Pack, bool]:
     """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
 
     The hot store may have lost what it had before, and have begun to number anew.
@@ -268,6 +314,7 @@ def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> t
         pack: What the hot store has, or has removed.
         places: `seq` of every checkpoint there.
         seq: The last one given away there.
+        ahead: The hot store lost nothing, but missed what the cold one took alone: its checkpoints keep their places.
     """
     known = {(ref.ns, ref.id): row.seq for ref, row in held.rows.items()}
     same = all(places.get(place) == at or place in pack.gone_rows for place, at in known.items())
@@ -276,7 +323,9 @@ def joined(held: Thread, pack: Pack, places: Mapping[Place, int], seq: int) -> t
     last = max(held.seq, *known.values(), 0)
     rows = {}
     for place, row in sorted(pack.rows.items(), key=lambda item: item[1].seq):
-        if place not in known:
+        if place not in known and ahead:
+            known[place] = next(seq for seq in count(row.seq) if seq not in known.values())
+        elif place not in known:
             last = known[place] = max(row.seq, last + 1)
         rows[place] = row._replace(seq=known[place])
     stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}
@@ -291,6 +340,31 @@ def _has_writes(held: Thread, pack: Pack) -> bool:
         or {(write.task, write.idx) for write in pack.writes.get((ref.ns, ref.id), ())} >= each.keys()
         for ref, each in held.writes.items()
     )
+
+
+def offloaded(pack: Pack, least_bytes: int, known: Iterable[ValueRef]) -> tuple[Pack, dict[bytes, bytes]]:
+    """Return a pack with its large frames as values, and the bytes of new ones by name.
+
+    Args:
+        pack: The pack.
+        least_bytes: From this size on a frame is large.
+        known: Values that the thread's packs name; what is equal to one of them is not stored again.
+    """
+    names = {ref.digest: ref.name for ref in known}
+    values, new = dict(pack.values), {}
+    for key, data in pack.frames.items():
+        if len(data) >= least_bytes:
+            check = digest_of(data)
+            if check not in names:
+                names[check] = new_name()
+                new[names[check]] = data
+            values[key] = ValueRef(names[check], len(data), check, data[:HEAD_BYTES])
+    return replace(pack, frames={k: data for k, data in pack.frames.items() if k not in values}, values=values), new
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return what equal values have in common."""
+    return blake2b(data, digest_size=16).digest()
 
 
 def parts_of(pack: Pack, most_bytes: int = PACK_BYTES) -> list[Pack]:

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -68,20 +69,24 @@ class Moving:
             return 0
         if state.clean and state.epoch in ("", head.life):
             return state.born
-        begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head))
+        if self._cold.is_dying(head):
+            self._cold.head(thread)
+            return None
+        begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
         base = replace(head, is_copy=False) if begun else new_life(thread, head)
-        if state.epoch not in ("", head.life):  # the cold store is another one than before, or was a replica
+        # The cold store is another one than before, or was a replica, or took saves alone.
+        if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
             if changes is None or changes.state.born != state.born:
                 return None
         pack, complete = changes.pack, True
-        if begun and (not state.complete or state.epoch != head.life):
+        if begun and (not state.complete or state.epoch != head.life or head.ahead):
             found = self._reading.own_image(thread)
             if found is None or found[0].gen != head.gen:
                 return None
-            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq)
-        made = [] if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made), tag):
+            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
+        made = NOTHING if pack.empty else self._cold.upload(base, pack)
+        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
             self._cold.discard(base, made)
             return None
         self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
@@ -90,6 +95,21 @@ class Moving:
                 self._cold.clear(thread)  # what is left of the life before
             self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
         return state.born
+
+    def settle(self, thread: str) -> bool:
+        """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
+        for pause_s in pauses(thread):
+            if not self._cold.head(thread)[0].ahead:
+                return False
+            self.upload(thread)
+            head, tag = self._cold.head(thread)
+            state = self._hot.state(thread)
+            dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
+            # With the tag from before the eviction: a save that came after it is not settled.
+            if dropped and self._cold.publish(thread, replace(head, gen=head.gen + 1, ahead=False), tag):
+                return True
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> None:
         """Remove from the cold store what has ended in the hot one."""

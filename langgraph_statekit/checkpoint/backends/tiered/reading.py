@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.tiered.cold import BadHead, Cold
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, PackRef, decode_pack
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
+from langgraph_statekit.checkpoint.backends.tiered.packs import Check
 from langgraph_statekit.checkpoint.backends.tiered.replica import Replica
 from langgraph_statekit.errors import Corrupt, StatekitError, Unavailable
 
@@ -41,7 +42,7 @@ class Reading:
     def image(self, thread: str) -> tuple[ColdHead, Thread] | None:
         """Return a whole thread, not to be changed; None if there is none, or it has expired.
 
-        Packs that the cold store lost or damaged come from a replica, and are put back.
+        What the cold store lost or damaged comes from a replica, and is put back.
         """
 
         def read(cold: Cold) -> tuple[ColdHead, Thread] | None:
@@ -105,14 +106,14 @@ class Reading:
     def _awake(self) -> list[Replica]:
         return [replica for replica in self._replicas if not replica.rests]
 
-    def _rescue(self, head: ColdHead, ref: PackRef) -> bytes | None:
+    def _rescue(self, head: ColdHead, name: bytes, check: Check) -> bytes | None:
         for replica in self._awake():
             try:
-                data = replica.place.pack(head, ref)
+                data = replica.place.packs.get(head, name)
                 if data is not None:
-                    decode_pack(head.thread, data)
+                    check(data)
                     with suppress(StatekitError):
-                        self._cold.mend(head, ref, data)
+                        self._cold.packs.put(head, name, data)
                     return data
             except Corrupt:
                 continue

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.backends.tiered.cold import NO_HEAD, Cold, Gone
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Keys, decode_head, decode_pack, encode_head
+from langgraph_statekit.checkpoint.backends.tiered.cold import NO_HEAD, Cold
+from langgraph_statekit.checkpoint.backends.tiered.layout import (
+    ColdHead,
+    Keys,
+    decode_head,
+    decode_pack,
+    encode_head,
+)
+from langgraph_statekit.checkpoint.backends.tiered.packs import Check, Gone, value_of
 from langgraph_statekit.errors import Corrupt
 
 _RETRY_S: Final = 1.0
@@ -70,7 +77,7 @@ class Replica:
             if held.gen > head.gen or (held.gen == head.gen and not whole):
                 return held.gen
             try:
-                self._copy(name, head, self._there(name, held, head, whole))
+                self._copy(name, head, held, whole)
             except Gone as gone:
                 again = self._cold.bucket.get(key)
                 if again is not None and again.tag == found.tag:
@@ -89,35 +96,34 @@ class Replica:
             assert found is not None
             return NO_HEAD, found.tag  # it is written over
 
-    def _there(self, name: str, held: ColdHead, head: ColdHead, whole: bool) -> Collection[bytes]:
-        """Return the names of packs that need not be brought."""
-        if not whole:
-            return {ref.name for ref in held.packs} if held.epoch == head.epoch else ()
-        stats = self.place.bucket.stats(Keys.at(self.place.folder, name).root)
-        keys = Keys.at(self.place.folder, name)
-        at = {ref: keys.pack(head.epoch, ref.name) for ref in head.packs}
-        return {ref.name for ref, key in at.items() if key in stats and stats[key].size_bytes == ref.size_bytes}
+    def _copy(self, name: str, head: ColdHead, held: ColdHead, whole: bool) -> None:
+        """Bring over packs, and the values that they name."""
+        old = {ref.name for ref in held.packs} if held.epoch == head.epoch and not whole else set()
+        new = [ref for ref in head.packs if ref.name not in old]
+        values = {ref.name: ref for pack in self._cold.packs.read(head, new) for ref in pack.values.values()}
+        checks: dict[bytes, Check] = {name: partial(value_of, ref) for name, ref in values.items()}
+        checks |= {ref.name: partial(decode_pack, head.thread) for ref in new}
+        sizes = {ref.name: ref.size_bytes for ref in new} | {name: ref.size_bytes for name, ref in values.items()}
+        there = self.place.sizes(name, head.epoch) if whole or values else {}
 
-    def _copy(self, name: str, head: ColdHead, there: Collection[bytes]) -> None:
-        source, target = Keys.at(self._cold.folder, name), Keys.at(self.place.folder, name)
+        def one(hex: str) -> None:
+            each = bytes.fromhex(hex)
+            data = self._cold.packs.get(head, each)
+            if data is None:
+                raise Gone(f"object {self._cold.packs.key(head, each)}")
+            checks[each](data)  # so that no damage spreads
+            self.place.packs.put(head, each, data)
 
-        def one(key: str) -> None:
-            found = self._cold.bucket.get(key)
-            if found is None:
-                raise Gone(f"object {key}")
-            decode_pack(head.thread, found.data)  # so that no damage spreads
-            self.place.bucket.put(target.pack(head.epoch, bytes.fromhex(key.rpartition("/")[2])), found.data)
-
-        self.place.bucket.all(one, [source.pack(head.epoch, ref.name) for ref in head.packs if ref.name not in there])
+        missing = [each.hex() for each, size in sizes.items() if there.get(each) != size]
+        self.place.bucket.all(one, missing)
 
     def _publish(self, name: str, head: ColdHead, held: ColdHead, tag: str) -> bool:
         keys = Keys.at(self.place.folder, name)
         if self.place.bucket.swap(keys.head, encode_head(replace(head, is_copy=True)), tag) is None:
             return False
         if held.epoch == head.epoch:
-            left = {ref.name for ref in head.packs} | {each for _, each in head.garbage}
-            before = [*(ref.name for ref in held.packs), *(each for _, each in held.garbage)]
-            if gone := [keys.pack(held.epoch, each) for each in before if each not in left]:
+            left = set(head.names)
+            if gone := [keys.pack(held.epoch, each) for each in held.names if each not in left]:
                 self.place.bucket.delete(gone)
         elif held.live or not head.live:
             self.place.clear_at(name, is_copy=True)

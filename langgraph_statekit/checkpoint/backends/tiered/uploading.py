@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
@@ -64,6 +65,7 @@ class Uploading:
         self._max_lag_s, self._max_lag_checkpoints, self._idle_s = max_lag_s, max_lag_checkpoints, idle_s
         self._max_backlog, self._tell = max_backlog, tell
         self._pool = Threads(workers)
+        self.around: Callable[[], None] = lambda: None
         self.renew()
         renew_in_child(self)
 
@@ -249,7 +251,8 @@ class Uploading:
             left = [thread for thread in left if thread not in self._lags and thread not in self._under_way]
         idle = self._hot.idle(now_us - int(self._idle_s * 1e6), _PAGE) if self._mode == "archive" else ()
         # Not in this thread, which nobody waits for at the interpreter's end.
-        calls = [self._pool.start(self._quietly, thread) for thread in left]
+        calls: list[Future[None]] = [self._pool.start(self.around)]
+        calls += [self._pool.start(self._quietly, thread) for thread in left]
         calls += [self._pool.start(self._let_go, thread) for thread in idle]
         for call in calls:
             call.result()

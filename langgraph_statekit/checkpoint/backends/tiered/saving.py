@@ -1,0 +1,126 @@
+"""Saves through both tiers: when they are acknowledged, and what is done if the hot store loses them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.backends.tiered.below import Below
+from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
+from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
+from langgraph_statekit.checkpoint.cache import Cache
+from langgraph_statekit.checkpoint.claims import Rekeyed
+from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveWrites
+from langgraph_statekit.errors import StatekitError, Unavailable
+
+_LIVES_BYTES: Final = 4 << 20
+_LIFE_BYTES: Final = 32
+_ATTEMPTS: Final = 8
+
+
+class Saving:
+    """Saves.
+
+    Args:
+        hot: The hot store.
+        moving: Moves threads between the tiers.
+        uploading: Brings them to the cold store in time.
+        below: Takes saves while the hot store is away; None: they are refused.
+        through: Whether a save is acknowledged only when the cold store has it.
+    """
+
+    def __init__(
+        self, hot: Backend, moving: Moving, uploading: Uploading, below: Below | None, *, through: bool
+    ) -> None:
+        self._hot, self._moving, self._uploading, self._through = hot, moving, uploading, through
+        self._below = below
+        self.seen = Seen()
+        self._lives = Cache[str, int](_LIVES_BYTES)
+
+    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        """See `Backend.save`."""
+        self._uploading.require_room()
+        if self._below is None:
+            return self._save_both(saves)
+        if not self._below.serves():
+            try:
+                return self._save_both(saves)
+            except Unavailable:
+                if not self._below.begins():
+                    raise
+        for thread in {save.thread for save in saves}:
+            self.seen.forget(thread)
+        return self._below.save(saves)
+
+    def _save_both(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+        # One that brings a new data key must not begin a thread that the cold store has with another.
+        unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
+        for thread in {save.thread for save in saves}:
+            if thread in unsure or not self.seen.has(thread):
+                self.thaw(thread)
+        results = self._save(saves)
+        done = [save for save, result in zip(saves, results, strict=True) if result is True]
+        for thread in {save.thread for save in done}:
+            self.seen.add(thread)
+        if self._through:
+            self._upload(saves, results)
+        else:
+            self._uploading.changed([save.thread for save in done if not _waits(save)])
+            self._uploading.changed([save.thread for save in done if _waits(save)], soon=True)
+            self._uploading.catch_up({save.thread for save in done})
+        return results
+
+    def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
+        results = list(self._hot.save(saves))
+        for at, result in enumerate(results):
+            # The hot store may have lost the thread, or another worker have archived it.
+            if (result is False or isinstance(result, Rekeyed)) and self._moving.thaw(saves[at].thread):
+                [results[at]] = self._hot.save([saves[at]])
+        return results
+
+    def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
+        """Have in the cold store what was saved, or say that it is not there.
+
+        A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
+        one that was not known before is saved to again, which does no harm.
+        """
+        left = [at for at, result in enumerate(results) if result is True]
+        for _ in range(_ATTEMPTS):
+            done = self._uploading.upload({saves[at].thread for at in left})
+            unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
+            for thread, born in done.items():
+                self._lives.put(thread, born if isinstance(born, int) and born else None, _LIFE_BYTES)
+            for at in left:
+                if isinstance(error := done[saves[at].thread], Exception):
+                    results[at] = error
+            left = [at for at in left if results[at] is True and saves[at].thread in unsure]
+            if not left:
+                break
+            for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
+                results[at] = result
+            left = [at for at in left if results[at] is True]
+        else:
+            lost = Unavailable("the hot store kept losing what was saved; save again")
+            results[:] = [lost if at in left else result for at, result in enumerate(results)]
+        if results and all(isinstance(result, StatekitError) for result in results):
+            raise next(result for result in results if isinstance(result, StatekitError))
+
+    def changed(self, thread: str) -> bool:
+        """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""
+        self.seen.add(thread)
+        if self._through:
+            return self._moving.upload(thread) > 0
+        self._uploading.changed([thread])
+        return True
+
+    def thaw(self, thread: str) -> None:
+        """Have a thread in the hot store, if there is one."""
+        if self._moving.thaw(thread):
+            self.seen.add(thread)
+
+
+def _waits(save: Save) -> bool:
+    return isinstance(save, SaveWrites) and any(write.idx == INTERRUPT_IDX for write in save.writes)

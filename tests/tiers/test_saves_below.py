@@ -1,0 +1,118 @@
+"""`write_cold`: while the hot store is away the cold one takes saves, and what the hot one missed wins when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langgraph_statekit import Encryption, TieredSaver, Unavailable
+from tests.faces import config
+from tests.servers import STARTERS, Server, wait_until
+from tests.stores_under_test import FileStore
+from tests.tiered_under_test import HOT
+from tests.tiers.kit import Tiers, grow, history
+
+
+class Place(Tiers):
+    """Tiers whose hot store has a server of its own."""
+
+    server: Server
+
+    def open_cold_writer(self, **options: object) -> TieredSaver:
+        return self.open(write_cold=True, retry_s=0.1, **options)
+
+
+@pytest.fixture(params=[kind for kind in HOT if kind in STARTERS])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    start: Callable[[], AbstractContextManager[Server]] = STARTERS[request.param]
+    with start() as server:
+        made = Place(
+            HOT[request.param](lambda kind: server.url, tmp_path), FileStore(lambda kind: "", tmp_path), tmp_path
+        )
+        made.server = server
+        yield made
+
+
+def latest(saver: TieredSaver, thread: str) -> str | None:
+    found = saver.get_tuple(config(thread))
+    return None if found is None else found.checkpoint["id"]
+
+
+def put(saver: TieredSaver, count: int, thread: str) -> list[str]:
+    return [id for what, id in grow(saver, count, thread) if what == "put"]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_saves_go_on_and_are_the_latest_when_the_hot_store_is_back(place: Place, encrypted: bool) -> None:
+    options = {"encryption": Encryption({"key": b"k" * 32}, "key")} if encrypted else {}
+    with place.open_cold_writer(**options) as saver:
+        uploaded = put(saver, 3, "old")
+        saver.flush()
+        unsent = put(saver, 2, "old")  # the hot store has them only
+        put(saver, 1, "other")
+        saver.archive("other")
+        place.server.kill()
+        below = put(saver, 2, "old")
+        assert put(saver, 1, "other")
+        begun = put(saver, 2, "new")
+        assert [*history(saver, "old")] == [*uploaded, *below]
+        assert latest(saver, "old") == below[-1]
+        place.server.start()
+        wait_until(lambda: len(history(saver, "old")) == 7, "the hot store to be told")
+        assert [*history(saver, "old")] == [*uploaded, *unsent, *below]
+        assert latest(saver, "old") == below[-1]
+        assert [*history(saver, "new")] == begun
+        more = {thread: put(saver, 2, thread) for thread in ("old", "new", "other")}
+        before = {thread: history(saver, thread) for thread in more}
+        assert {thread: [*each][-2:] for thread, each in before.items()} == more
+        assert [len(each) for each in before.values()] == [9, 4, 4]
+        saver.flush()
+    place.lose_hot()
+    with place.open(**options) as survivor:
+        assert {thread: history(survivor, thread) for thread in before} == before
+
+
+def test_what_a_process_saved_below_and_told_nobody_of_another_tells(place: Place) -> None:
+    with place.open_cold_writer() as dead, place.open_cold_writer(max_lag_s=0.0) as other:
+        old = put(dead, 3, "t")
+        dead.flush()
+        assert latest(other, "t") == old[-1]
+        place.server.kill()
+        below = put(dead, 2, "t")
+        place.server.start()
+        wait_until(lambda: latest(other, "t") == below[-1], "the other to learn of it")
+        assert [*history(other, "t")] == [*old, *below]
+        assert put(other, 1, "t")
+        assert len(history(other, "t")) == 6
+        assert not other.tiers._cold.head("t")[0].ahead
+
+
+def test_a_save_under_a_lease_is_refused_while_nobody_can_tell_whose_it_is(place: Place) -> None:
+    with place.open_cold_writer() as saver:
+        put(saver, 1, "t")
+        saver.flush()
+        with saver.lease("t") as lease:
+            place.server.kill()
+            puts = grow(saver, 1, "t")
+            found = saver.get_tuple(config("t"))
+            assert found is not None
+            leased: Any = {"configurable": {**found.config["configurable"], **lease.config["configurable"]}}
+            with pytest.raises(Unavailable, match="lease of thread 't' is in the hot store"):
+                saver.put_writes(leased, [("log", 1)], "other task")
+            assert [what for what, _ in puts] == ["begin", "put", "written"]
+            place.server.start()
+
+
+def test_without_the_option_saves_are_refused(place: Place) -> None:
+    with place.open(retry_s=0.1) as saver:
+        put(saver, 1, "t")
+        saver.flush()
+        place.server.kill()
+        with pytest.raises(Unavailable):
+            put(saver, 1, "t")
+        assert len(history(saver, "t")) == 1
+        place.server.start()
