@@ -20,10 +20,6 @@ from tests.servers import Servers
 from tests.stores_table import DURABLE, ON_REQUEST, SERVED, STORES
 from tests.stores_under_test import DEFAULTS, FEATURES, Store, all_features
 
-# How fast examples are made and tested is a matter of the machine.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
-
 # A busy machine is slow; what never ends is found all the same.
 settings.register_profile("busy", deadline=20_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

@@ -184,6 +184,7 @@ def test_no_object_is_shared_between_loads_or_messages(value: list[lc.BaseMessag
     assert len(found) == len(set(found))
 
 
+@settings(max_examples=50)
 @given(st.lists(whole(), min_size=1, max_size=20), st.lists(whole(), max_size=3), st.integers(0, 20))
 def test_a_list_that_a_known_one_begins_with_is_taken_from_it(
     value: list[lc.BaseMessage], other: list[lc.BaseMessage], size: int
