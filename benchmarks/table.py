@@ -193,6 +193,10 @@ GOALS: Final = (
         for store in ("redis", "postgres", "sqlite")
     ),
     *(
+        Goal(f"first view of 10,000 checkpoints, {store}", 150, "ms", _of("timetravel", store, "view_ms"), modes=_SYNC)
+        for store in ("redis", "postgres", "sqlite")
+    ),
+    *(
         Goal(f"{call} of 1,000 checkpoints, {store}", most, unit, _of("maintenance", store, number))
         for store in ("redis", "postgres", "sqlite")
         for call, number, most, unit in (

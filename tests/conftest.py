@@ -12,12 +12,21 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import Face, SyncFace
 from tests.servers import Servers
 from tests.stores_table import DURABLE, ON_REQUEST, SERVED, STORES
-from tests.stores_under_test import DEFAULTS, Store, all_features
+from tests.stores_under_test import DEFAULTS, FEATURES, Store, all_features
+
+# How fast examples are made and tested is a matter of the machine.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+# A busy machine is slow; what never ends is found all the same.
+settings.register_profile("busy", deadline=20_000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--all-features"):
         DEFAULTS.update(all_features())
+        os.environ[FEATURES] = ",".join(DEFAULTS)
         os.environ["STATEKIT_KEYS"] = f"tests={b64encode(b'k' * 32).decode()}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "store_name": (*STORES, *ON_REQUEST),
         "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
-        "suite_name": ("sqlite", "redis"),
+        "suite_name": ("sqlite", "redis", "tiered"),
         "killed_name": ("sqlite", "redis", "postgres"),
     }
     for fixture, names in tables.items():
@@ -76,6 +86,7 @@ def _without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     for mark in request.node.iter_markers("without"):
         for name in mark.args:
             monkeypatch.delitem(DEFAULTS, name, raising=False)
+    monkeypatch.setenv(FEATURES, ",".join(DEFAULTS))
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,8 @@ def unique() -> str:
     return f"t{os.urandom(8).hex()}"
 
 
-DEFAULTS: dict[str, Any] = {}
-"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+FEATURES = "STATEKIT_TEST_FEATURES"
+"""Names the features of `pytest --all-features` to the processes that a test starts."""
 
 
 def all_features() -> dict[str, Any]:
@@ -41,6 +41,15 @@ def all_features() -> dict[str, Any]:
         "max_pending": 64,
         "hooks": [FailureRate()],
     }
+
+
+DEFAULTS = {name: value for name, value in all_features().items() if name in os.environ.get(FEATURES, "").split(",")}
+"""Options of each saver that a test does not give; `pytest --all-features` sets some."""
+
+
+def open_here(url: str, options: dict[str, Any]) -> StatekitSaver:
+    """Return a new saver as the store of a test opens it, for another process of the test."""
+    return open_saver(url, **{**DEFAULTS, **options})
 
 
 class Store:

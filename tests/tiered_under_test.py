@@ -65,15 +65,19 @@ class TieredStore(Store):
         return _evicting(hot, given.pop("cold"), **given)
 
     def raw_dump(self) -> bytes:
+        self._upload()  # so that no upload changes the next dump
+        return self._hot.raw_dump() + self._cold.raw_dump()
+
+    def _upload(self) -> None:
         if self._hot.raw_dump():
             saver: Any = self.open()
             saver.setup()
-            for thread in saver.tiers._tier.dirty(1 << 62, 1000):  # so that no upload changes the next dump
+            for thread in saver.tiers._tier.dirty(1 << 62, 1000):
                 saver.tiers.moving.upload(thread)
             saver.close()
-        return self._hot.raw_dump() + self._cold.raw_dump()
 
     def advance(self, seconds: float) -> None:
+        self._upload()  # what is not in the cold store may not expire
         self._hot.advance(seconds)
         driver = FileDriver(self._cold._directory)
         for key in [key for key in driver.list("c") if key.endswith("/head")]:

@@ -13,7 +13,7 @@ from langgraph_statekit.context.copies import Copies
 from langgraph_statekit.context.digest import Call, calls_of, clipped, digest, digest_result, one_line
 from langgraph_statekit.context.placeholders import DOCUMENT, RESULT, SAME, content_id, placeholder
 from langgraph_statekit.context.plain_text import plain_text
-from langgraph_statekit.context.policy import ToolResultPolicy
+from langgraph_statekit.context.policy import ToolResultPolicy, of_type
 from langgraph_statekit.context.tokens import fingerprint, hash_of, make_room
 from langgraph_statekit.context.verbatim import is_marked, is_verbatim
 from langgraph_statekit.errors import Misuse
@@ -83,6 +83,7 @@ class ContextCompressor(Runnable[Any, Any]):
         output_key: str = "llm_input_messages",
     ) -> None:
         self.policy = policy or ToolResultPolicy()
+        of_type(self.policy, ToolResultPolicy, "policy")
         self.messages_key, self.output_key = messages_key, output_key
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.fitting import Omission, fitted
 from langgraph_statekit.context.pins import find_pins
 from langgraph_statekit.context.plan import LEAST_GAIN, cut, in_tokens, reason, require_window, squeezed
-from langgraph_statekit.context.policy import ContextPolicy, Size
+from langgraph_statekit.context.policy import ContextPolicy, Size, of_type
 from langgraph_statekit.context.summaries import (
     SessionSummary,
     condensable,
@@ -31,7 +31,7 @@ from langgraph_statekit.context.summaries import (
 )
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import head, turns
-from langgraph_statekit.errors import SummaryFailed
+from langgraph_statekit.errors import Misuse, SummaryFailed
 
 COUNTER: Final = TokenCounter()
 _MOST_STEPS: Final = 1_000
@@ -142,7 +142,8 @@ def build_context(
 
     Raises:
         SummaryFailed: The summarizer failed and the policy says `on_error="raise"`.
-        Misuse: A fraction of the model's window is asked for, and the window is not known.
+        Misuse: A fraction of the model's window is asked for, and the window is not known; or an argument is of another
+            type.
         SchemaTooNew: A later release wrote the summary.
     """
     ask = asks(summarizer, sync=True)
@@ -175,10 +176,14 @@ async def _build(
     compact: bool,
     located: bool,
 ) -> Context:
-    policy = policy or ContextPolicy()
+    policy, counter = policy or ContextPolicy(), counter or COUNTER
+    of_type(policy, ContextPolicy, "policy")
+    of_type(counter, TokenCounter, "counter")
+    if messages and not isinstance(messages[0], BaseMessage):
+        raise Misuse(f"a history is a list of messages, not of {type(messages[0]).__name__}: use convert_to_messages")
     window = policy.window_tokens
     require_window(policy, window)
-    rules = _Rules(policy, counter or COUNTER, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
+    rules = _Rules(policy, counter, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
     draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
     compactions: list[Compaction] = []

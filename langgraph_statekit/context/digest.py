@@ -88,9 +88,10 @@ def _result(message: ToolMessage, text: str, asked: Mapping[str, Any], max_chars
     if text[:1] in ("{", "["):
         try:
             found = json.loads(text)
+            told = found
             if isinstance(found, dict):
-                found = {key: value for key, value in found.items() if not _is_echo(key, value, asked)} or found
-            return clipped(digest_json(found, max_chars, numbers=numbers), max_chars)
+                told = {key: value for key, value in found.items() if not _is_echo(key, value, asked)} or found
+            return clipped(digest_json(told, max_chars, numbers=numbers, named=len(told) < len(found)), max_chars)
         except (ValueError, RecursionError):
             pass  # no JSON, or deeper than anybody reads: then it is text
     if len(text) <= max_chars:
@@ -103,12 +104,15 @@ def _is_echo(key: str, value: Any, asked: Mapping[str, Any]) -> bool:
     return isinstance(value, str) and len(value) <= _ARGUMENT_CHARS and asked.get(key) == value
 
 
-def digest_json(value: Any, max_chars: int = DIGEST_CHARS, *, numbers: bool = False) -> str:
-    """Return the key fields of a JSON value as text: ids, names and states first, the rest while there is room."""
+def digest_json(value: Any, max_chars: int = DIGEST_CHARS, *, numbers: bool = False, named: bool = False) -> str:
+    """Return the key fields of a JSON value as text: ids, names and states first, the rest while there is room.
+
+    A few short fields go without their names, unless they are to be `named`.
+    """
     chinese = numbers and re.search(r"[\u4e00-\u9fff]", plain_json(value)) is not None
     if isinstance(value, Mapping):
         found = [*_fields(value, numbers=numbers, chinese=chinese)]
-        bare = len(found) <= 3 and all(len(shown) < 40 and not _is_id(key) for key, shown in found)
+        bare = not named and len(found) <= 3 and all(len(shown) < 40 and not _is_id(key) for key, shown in found)
         texts = [shown if bare else f"{key}={shown}" for key, shown in found]
         ranks = [min(_rank(key), 1 if isinstance(value.get(key), (Mapping, list)) else 2) for key, _ in found]
         return _fitting([*zip(ranks, texts, strict=True)], max_chars)

@@ -19,7 +19,7 @@ VERBATIM_KINDS: Final = ("code", "diff", "legal", "quote", "traceback")
 
 def size(value: Any, name: str) -> Size:
     """Return a size; raise `Misuse` for what is none."""
-    if not (isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2 and value[0] in UNITS):
+    if not (_is_list(value) and len(value) == 2 and value[0] in UNITS):
         raise Misuse(f"{name} must be a pair of a unit ({', '.join(UNITS)}) and a number, not {value!r}")
     unit, number = value
     if unit == "fraction":
@@ -33,14 +33,22 @@ def size(value: Any, name: str) -> Size:
 
 def conditions(value: Any) -> tuple[tuple[Size, ...], ...]:
     """Return a trigger as alternatives, each a group of sizes that must all be reached."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+    if not _is_list(value) or not value:
         raise Misuse(f"trigger must be a size such as ('turns', 20) or a list of them, not {value!r}")
-    if isinstance(value[0], str):
-        return ((size(value, "trigger"),),)
-    return tuple(
-        (size(each, "trigger"),) if isinstance(each[0], str) else tuple(size(part, "trigger") for part in each)
-        for each in value
+    groups = [value] if isinstance(value[0], str) else value
+    if not all(_is_list(group) and group for group in groups):
+        raise Misuse(f"trigger must be a list of sizes such as ('turns', 20), or of lists of them, not {value!r}")
+    found = tuple(
+        (size(group, "trigger"),) if isinstance(group[0], str) else tuple(size(part, "trigger") for part in group)
+        for group in groups
     )
+    if any(number <= 0 for group in found for _, number in group):
+        raise Misuse(f"a trigger must be above 0, not {value!r}")
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +165,8 @@ class ContextPolicy:
         ):
             require_numbers(int, least, **{name: getattr(self, name)})
         if isinstance(self.tool_results, Mapping):
-            put(self, "tool_results", ToolResultPolicy(**self.tool_results))
+            put(self, "tool_results", ToolResultPolicy(**_known(self.tool_results, ToolResultPolicy)))
+        of_type(self.tool_results, ToolResultPolicy, "tool_results")
         if self.on_error not in ("fallback", "keep", "raise"):
             raise Misuse(f"on_error must be 'fallback', 'keep' or 'raise', not {self.on_error!r}")
 
@@ -182,8 +191,23 @@ class ContextPolicy:
     @classmethod
     def from_json(cls, text: str) -> ContextPolicy:
         """Return the policy of a JSON text; raise `Misuse` for settings that this release does not know."""
-        settings = json.loads(text)
-        known = {each.name for each in fields(cls)}
-        if not isinstance(settings, dict) or set(settings) - known:
-            raise Misuse(f"a context policy has the settings {', '.join(sorted(known))}; remove the others")
-        return cls(**settings)
+        try:
+            settings = json.loads(text)
+        except ValueError as error:
+            raise Misuse(f"a context policy is read from the JSON that to_json() gives: {error}") from error
+        return cls(**_known(settings, cls))
+
+
+def _known(settings: Any, kind: type[ContextPolicy] | type[ToolResultPolicy]) -> Mapping[str, Any]:
+    known = {each.name for each in fields(kind)}
+    if not isinstance(settings, Mapping) or {*settings} - known:
+        raise Misuse(
+            f"{kind.__name__} has the settings {', '.join(sorted(known))}; remove the others from {settings!r}"
+        )
+    return settings
+
+
+def of_type(value: Any, kind: type[Any], name: str) -> None:
+    """Raise `Misuse` for an argument that is of another type."""
+    if not isinstance(value, kind):
+        raise Misuse(f"{name} must be a {kind.__name__}, not {value!r:.80}")

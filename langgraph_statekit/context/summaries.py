@@ -102,11 +102,15 @@ def loaded(value: Any) -> SessionSummary:
     """
     if not value:
         return empty()
-    if not isinstance(value, Mapping) or not isinstance(value.get("nodes"), list):
+    if not isinstance(value, Mapping) or not _are_nodes(value.get("nodes")):
         raise Misuse(f"a session summary is a dict with nodes, as build_context returns it, not {value!r:.80}")
     if value.get("version", VERSION) > VERSION:
         raise SchemaTooNew(f"the session summary has version {value['version']}, this release knows {VERSION}: upgrade")
     return {**empty(), **value}
+
+
+def _are_nodes(nodes: Any) -> bool:
+    return isinstance(nodes, list) and all(isinstance(node, Mapping) and "covered" in node for node in nodes[-1:])
 
 
 def roots(summary: SessionSummary) -> list[Node]:

@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from langgraph_statekit.context.core import Context, abuild_context, build_context
 from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, hook_list, messages_of, tell, value_of
-from langgraph_statekit.context.policy import ContextPolicy
+from langgraph_statekit.context.policy import ContextPolicy, of_type
 from langgraph_statekit.context.repair import mended_in_place
 from langgraph_statekit.context.summaries import rendered
 from langgraph_statekit.context.tokens import TokenCounter
@@ -59,6 +59,9 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
         if mode not in MODES:
             raise Misuse(f"mode must be 'view' or 'replace', not {mode!r}")
         self.summarizer, self.policy, self.mode = summarizer, policy or ContextPolicy(), mode
+        of_type(self.policy, ContextPolicy, "policy")
+        if counter is not None:
+            of_type(counter, TokenCounter, "counter")
         self.messages_key, self.summary_key, self.counter = messages_key, summary_key, counter
         self._hooks = hook_list(hooks)
         bring_channels(self, {messages_key: list[AnyMessage], summary_key: dict[str, Any]})

@@ -136,3 +136,13 @@ def test_a_readable_number_is_right_to_three_digits(number: int, chinese: bool) 
     text = readable(number, chinese=chinese).replace(",", "")
     size = next((word for word in words if text.endswith(word)), "")
     assert float(text.removesuffix(size)) * words.get(size, 1) == pytest.approx(number, rel=5.1e-3)
+
+
+def test_what_the_call_says_is_not_told_again_and_what_differs_is() -> None:
+    call: Any = {"name": "cancel", "args": {"reservation_id": "VA5SGQ", "seats": "two"}, "id": "c", "type": "tool_call"}
+    found = '{"reservation_id": "VA5SGQ", "seats": "one", "refund": 305}'
+    result = ToolMessage(found, tool_call_id="c")
+    assert digest(result, call) == "cancel: VA5SGQ, two → seats=one, refund=305"
+    assert digest(result).startswith("tool → reservation_id=VA5SGQ")
+    echo = ToolMessage('{"reservation_id": "VA5SGQ"}', tool_call_id="c")
+    assert "VA5SGQ" in digest(echo, call).partition("→")[2], "a result that says nothing else is told"

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from prometheus_client import CollectorRegistry
 
 from langgraph_statekit import (
+    ContextCompressor,
     ContextPolicy,
     Misuse,
     OpenTelemetryHook,
@@ -244,6 +245,40 @@ def test_hooks_hear_of_each_summary_and_each_failure() -> None:
     assert isinstance(done, Compacted)
     assert (done.by, done.reason, done.messages, done.attempts, done.store) == ("model", "turns 4", 8, 1, "context")
     assert done.tokens_in > done.tokens_out > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trigger": [()]}, {"trigger": [5]}, {"trigger": ("turns", 0)}, {"trigger": {"tokens": 4_000}}, {"slice": 15},
+        {"keep": ("turns", -5)}, {"max_tokens": ("turns", 5)}, {"tool_results": None},
+        {"digest_gain": -1}, {"fanout": 0}, {"on_error": "ignore"}, {"max_summary_chars": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_policy_that_makes_no_sense_is_refused_when_it_is_made(settings: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=next(iter(settings))):
+        ContextPolicy(**settings)
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"x": 1}', '{"tool_results": {"keeep": 3}}'])
+def test_a_stored_policy_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Misuse, match=r"settings|JSON"):
+        ContextPolicy.from_json(text)
+
+
+def test_arguments_of_other_types_say_what_to_pass() -> None:
+    wrong: Any = {"trigger": ("turns", 2)}
+    for make in (SessionSummarizer, ContextCompressor, lambda policy: build_context([], None, policy)):
+        with pytest.raises(Misuse, match="Policy"):
+            make(policy=wrong)
+    with pytest.raises(Misuse, match="TokenCounter"):
+        build_context([], counter=len)  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match="convert_to_messages"):
+        build_context([{"role": "user", "content": "q"}])  # type: ignore[list-item]
+    for summary in ([1], {"nodes": [1]}, {"nodes": [{"id": "s1"}]}):
+        with pytest.raises(Misuse, match="build_context returns it"):
+            build_context([], summary)
 
 
 def test_wrong_arguments_say_what_to_do() -> None:

@@ -254,7 +254,9 @@ def test_a_model_that_reads_a_damaged_history_behind_a_replacing_node_is_sent_a_
         AIMessage(" ", id="blank"),
     ]
     app.update_state(config(), {"messages": said}, as_node="answer")
-    app.invoke({"messages": [HumanMessage("go on", id="h3")]}, config())
+    given = {"messages": [HumanMessage("go on", id="h3")]}
+    streamed = [chunk.content for chunk, _ in app.stream(given, config(), stream_mode="messages")]
+    assert "".join(streamed) == "answer 0 to you", "what was mended is streamed"
     state = app.get_state(config()).values["messages"]
     assert [message.id for message in state[:-1]] == [*(message.id for message in said), "h3"]
     assert [message.type for message in state[3:8]] == ["ai", "ai", "tool", "tool", "ai"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
 from langgraph_statekit import Encryption, Retention
-from langgraph_statekit.checkpoint.records import Change, Row, Save, SaveRow, SaveWrites
+from langgraph_statekit.checkpoint.labels import is_label, label_query
+from langgraph_statekit.checkpoint.records import Change, Query, Row, Save, SaveRow, SaveWrites
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt
 from tests.faces import LONG, config
@@ -51,33 +52,36 @@ def run_twice(saver: StatekitSaver) -> list[Row]:
 def test_whatever_is_altered_of_a_row_is_noticed(store: Store) -> None:
     with store.open(encryption=ENCRYPTION, require_encryption=True, retention=None) as saver:
         rows, inner = run_twice(saver), saver.backend.inner
-        found = {row.ref: inner.load("t", "", row.ref.id) for row in rows}
+        stored_rows = [*inner.rows(Query("t")), *inner.rows(label_query("t"))]
+        header, bodies = inner.headers(["t"])["t"], {row.ref: row.body for row in stored_rows}
 
         def history() -> Any:
             return saver.get_delta_channel_history(config=config(), channels=["log"])
 
+        def store_row(row: Row) -> None:
+            kept = row._replace(body=bodies[row.ref])
+            assert inner.save([SaveRow(kept, (), whole=True, header=header)]) == [True]
+
+        def reads_of(row: Row) -> list[Callable[[], Any]]:
+            """Return what reads a row; whoever changes whether it is hidden has removed it for some of them."""
+            if is_label(row):
+                return [lambda: saver.labels("t")] if row.hidden else []
+            at = config(id=row.ref.id)
+            loads = [lambda: saver.get_tuple(at), lambda: list(saver.list(config()))]
+            return [history, *([] if row.hidden else loads)]
+
         for row in rows:
-            held = found[row.ref]
-            kind, reads, loads = "label", [lambda: saver.labels("t")], list[Any]()
-            if held is not None:
-                loads = [partial(saver.get_tuple, config(id=row.ref.id)), lambda: list(saver.list(config()))]
-                kind, reads = "checkpoint", [history]
-
-            def stored(row: Row, body: bytes = b"label" if held is None else held.row.body) -> None:
-                save = SaveRow(row._replace(body=body), (), whole=True, header=inner.headers(["t"])["t"])
-                assert inner.save([save]) == [True]
-
             for what, change in ALTERED:
-                if what not in ("every", kind):
+                if what not in ("every", "label" if is_label(row) else "checkpoint"):
                     continue
                 bad = row._replace(**change)
                 assert bad != row
-                stored(bad)
-                for read in (*reads, *([] if bad.hidden else loads), lambda: saver.prune(["t"])):
+                store_row(bad)
+                for read in (*reads_of(bad), lambda: saver.prune(["t"])):
                     with pytest.raises(Corrupt, match=NOTICED):
                         read()
-                stored(row)
-            assert all(read() for read in (*reads, *loads))
+                store_row(row)
+            assert all(read() for read in reads_of(row))
 
 
 def test_what_retention_left_is_as_safe_as_what_was_saved(store: Store) -> None:

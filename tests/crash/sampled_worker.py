@@ -12,8 +12,9 @@ from typing import Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from langgraph_statekit import Sampled, open_saver
+from langgraph_statekit import Sampled
 from tests.faces import LONG, config
+from tests.stores_under_test import open_here
 
 
 class State(TypedDict, total=False):
@@ -40,7 +41,7 @@ def graph(items: int, effects: Path) -> StateGraph[Any]:
 
 def main(url: str, options: str, thread: str, items: str, effects: str, every: str, stop: str) -> None:
     """Run until the end or until a breakpoint, and leave without closing anything."""
-    saver = Sampled(open_saver(url, **json.loads(options)), every=int(every), idle_s=600)
+    saver = Sampled(open_here(url, json.loads(options)), every=int(every), idle_s=600)
     app = graph(int(items), Path(effects)).compile(checkpointer=saver, interrupt_before=[stop] if stop else [])
     at: Any = {**config(thread), "recursion_limit": int(items) + 10}
     started = app.get_state(at).created_at is not None

@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from langgraph_statekit import open_saver
 from tests.faces import LONG, checkpoint, config, metadata
+from tests.stores_under_test import open_here
 
 THREADS = 20
 
 
 def main(url: str, options: str, worker: str, rounds: str, log: str) -> None:
     dice = random.Random()
-    saver: Any = open_saver(url, **json.loads(options))
+    saver: Any = open_here(url, json.loads(options))
     with saver, Path(log).open("a") as lines:
         for _ in range(int(rounds)):
             thread = f"{worker} {dice.randrange(THREADS)}"

@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypedDict
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 
-from langgraph_statekit.checkpoint.opening import open_saver
 from tests.faces import LONG, config
 from tests.graphs.builders import _fold
+from tests.stores_under_test import open_here
 
 
 class State(TypedDict, total=False):
@@ -41,7 +41,7 @@ def graph(items: int, effects: Path) -> StateGraph[Any]:
 
 
 def main(url: str, options: str, thread: str, items: str, effects: str) -> None:
-    with open_saver(url, **json.loads(options)) as saver:
+    with open_here(url, json.loads(options)) as saver:
         app = graph(int(items), Path(effects)).compile(checkpointer=saver)
         at: Any = {**config(thread), "recursion_limit": int(items) + 10}
         started = app.get_state(at).created_at is not None

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from langgraph_statekit import EffectLedger, EffectUnknown, Fenced
-from langgraph_statekit.checkpoint.opening import open_saver
 from tests.faces import config
+from tests.stores_under_test import open_here
 
 AFTER_CLAIM, AFTER_EFFECT, AFTER_MARK = "after the claim", "after the effect", "after the mark"
 POINTS = (AFTER_CLAIM, AFTER_EFFECT, AFTER_MARK)
@@ -72,7 +72,7 @@ def work(
         point(item, AFTER_EFFECT)
         return item
 
-    with open_saver(url, **options) as saver, saver.lease("t", ttl_s=600, steal=True) as lease:
+    with open_here(url, options) as saver, saver.lease("t", ttl_s=600, steal=True) as lease:
         ledger = EffectLedger(saver, lease_s=600)
 
         def node(state: State) -> State:

@@ -7,6 +7,7 @@ import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from langgraph_statekit.checkpoint.records import Ref, Row, SaveRow, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import DataError
 from langgraph_statekit.events import SessionExpired, SessionExpires
-from langgraph_statekit.sessions.records import ref_of, unpack
 from tests.servers import wait_until
 from tests.sessions.kit import SyncSessions, chat, eventually, says
 from tests.stores_under_test import Store
@@ -81,21 +81,26 @@ async def test_use_keeps_a_session_alive(quick: Any) -> None:
     assert (await sessions.aget(made.session_id)).expires_at == before
 
 
+async def hurry(manager: SessionManager, session_id: str) -> None:
+    """Let a session expire now."""
+    await manager._async.change(session_id, lambda record, now_us: replace(record, idle_us=1))
+
+
 @pytest.mark.parametrize("policy", ["keep", "delete", "summary"])
 async def test_a_session_that_is_taken_over_at_the_last_moment_stays_whole(
     real: StatekitSaver, monkeypatch: Any, policy: str
 ) -> None:
     on_expiry: Any = (lambda session, values: {}) if policy == "summary" else policy
-    here, there = (
-        SessionManager(real, agent="support", version=1, idle_s=SHORT_S, warn_s=0, on_expiry=on_expiry)
-        for _ in range(2)
-    )
+    here, there = (SessionManager(real, agent="support", version=1, warn_s=0, on_expiry=on_expiry) for _ in range(2))
     made = await here.acreate("ann")
     dead = await here.turn(made.session_id).__aenter__()
     await chat(real).ainvoke(says("hello"), dead.config)
     assert dead._lease is not None
     await here._async.release(dead._lease)  # its process died
+    await hurry(here, made.session_id)
     read, turn = there._async.read, here.turn(made.session_id, on_busy="interrupt")
+    listed = there._async.settings
+    monkeypatch.setattr(there._async, "settings", replace(listed, idle_us=1))  # which passes over nothing
 
     async def read_before(session_id: str) -> Any:
         monkeypatch.undo()
@@ -103,11 +108,6 @@ async def test_a_session_that_is_taken_over_at_the_last_moment_stays_whole(
         await turn.__aenter__()
         return found
 
-    async def is_over() -> bool:
-        cell, now_us = await read(made.session_id)
-        return (unpack(cell).dead_us or now_us) < now_us
-
-    await eventually(is_over)
     monkeypatch.setattr(there._async, "read", read_before)
     assert await there.aclean() == (0, 0, 0, 0)
     await turn.__aexit__(None, None, None)
@@ -117,19 +117,23 @@ async def test_a_session_that_is_taken_over_at_the_last_moment_stays_whole(
 
 @pytest.mark.parametrize("use", ["touch", "turn", "update_metadata", "close"])
 async def test_nothing_that_comes_too_late_revives_a_session(
-    quick: Any, real: StatekitSaver, monkeypatch: Any, use: str
+    manager: SessionManager, sessions: Any, real: StatekitSaver, monkeypatch: Any, use: str
 ) -> None:
-    sessions, peeking = quick(), SessionManager(real, agent="support", version=1)
-    made = await sessions.acreate("ann")
-    write, ended = real.backend.change_cells, []
+    made = await manager.acreate("ann")
+    await hurry(manager, made.session_id)
+    before = await manager.aget(made.session_id)
+    assert before.status == "expired"
+    read, write = real.backend.cells, real.backend.change_cells
+
+    def early(query: Any) -> Any:
+        """Read as it was before the session expired."""
+        return read(query)._replace(now_us=int(made.active_at.timestamp() * 1e6))
 
     def late(changes: Any) -> Any:
-        """Send a change that was asked for in time when the session has expired."""
-        if any(change.ref == ref_of(made.session_id) for change in changes) and not ended:
-            wait_until(lambda: peeking.get(made.session_id).status == "expired", "expired")
-            ended.append(peeking.get(made.session_id))
+        monkeypatch.undo()
         return write(changes)
 
+    monkeypatch.setattr(real.backend, "cells", early)
     monkeypatch.setattr(real.backend, "change_cells", late)
     if use == "touch":
         with pytest.raises(SessionEnded, match="expired"):
@@ -141,9 +145,10 @@ async def test_nothing_that_comes_too_late_revives_a_session(
         assert (await sessions.aupdate_metadata(made.session_id, {"x": 1})).metadata == {"x": 1}
     else:
         assert (await sessions.aclose(made.session_id)).status == "expired"
+    assert real.backend.change_cells == write, "it was tried"
     found = await sessions.aget(made.session_id)
-    assert (found.status, found.active_at, found.expires_at) == ("expired", made.active_at, made.expires_at)
-    assert (found.rev == ended[0].rev) == (use != "update_metadata")
+    assert (found.status, found.active_at, found.expires_at) == ("expired", made.active_at, before.expires_at)
+    assert (found.rev == before.rev) == (use != "update_metadata")
 
 
 async def test_each_session_is_warned_of_once_before_it_expires(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import uuid
 from typing import Any
@@ -20,6 +21,7 @@ from langgraph_statekit import (
     thread_id,
 )
 from tests.sessions.kit import chat, says
+from tests.stores_under_test import Store
 
 HOSTILE = [
     *(
@@ -160,6 +162,38 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
     assert await sessions.aget(id, "ann") == made
     assert await anyone.aconfig(id, agent="support", version="1")
     assert other_agent.list() == other_version.list() == []
+
+
+async def test_a_session_of_another_tenant_is_not_there(durable_store: Store) -> None:
+    async with (
+        durable_store.open(tenant="acme") as acme,
+        durable_store.open(tenant="Acme") as other,
+        durable_store.open() as nobody,
+    ):
+        own, *strangers = (SessionManager(saver, agent="support", version=1) for saver in (acme, other, nobody))
+        made = await own.acreate("ann", metadata={"secret": 1})
+        async with own.turn(made.session_id) as turn:
+            await chat(acme).ainvoke(says("hello"), turn.config)
+        kept, id = await own.aget(made.session_id), made.session_id
+        for stranger in strangers:
+            for use in (
+                lambda it=stranger: it.aget(id, "ann"),
+                lambda it=stranger: it.aconfig(id, "ann"),
+                lambda it=stranger: it.turn(id, "ann").__aenter__(),
+                lambda it=stranger: it.atouch(id),
+                lambda it=stranger: it.aclose(id),
+                lambda it=stranger: it.aupdate_metadata(id, {"x": 1}),
+                lambda it=stranger: it.aexport_session(id, io.BytesIO()),
+                lambda it=stranger: anext(it.awatch(id)),
+            ):
+                with pytest.raises(SessionMissing):
+                    await use()
+            await stranger.adelete(id)
+            assert await stranger.alist() == await stranger.alist(user_id="ann") == []
+            assert (await stranger.aerase_user("ann")).session_ids == ()
+            assert (await stranger.aexport_user("ann", io.BytesIO())).session_ids == ()
+        assert await own.aget(id, "ann") == kept
+        assert len(texts := (await chat(acme).aget_state(await own.aconfig(id))).values["messages"]) == 2, texts
 
 
 async def test_users_with_hostile_ids_are_kept_apart(sessions: Any, real: StatekitSaver) -> None:

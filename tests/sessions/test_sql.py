@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from langgraph_statekit import Encryption, SessionManager
+from langgraph_statekit import Encryption, SessionManager, Unavailable
 from tests.sessions.kit import chat, eventually, says
 from tests.stores_under_test import Store
 
@@ -74,3 +75,25 @@ async def test_sessions_that_are_sealed_are_not_shown(postgres: Store) -> None:
         (row,) = sessions_in(postgres)
         assert row["session_id"] == made.session_id
         assert {row[name] for name in ("user_id", "agent", "status", "metadata", "message_count")} == {None}
+
+
+async def test_an_import_that_broke_off_is_seen_by_the_auditor_alone(postgres: Store, monkeypatch: Any) -> None:
+    async with postgres.open(encryption=None, ttl_s=None) as saver:
+        manager, file = SessionManager(saver, agent="support", version=1), io.BytesIO()
+        made = await manager.acreate("ann")
+        async with manager.turn(made.session_id) as turn:
+            await chat(saver).ainvoke(says("hello"), turn.config)
+        await manager.aexport_session(made.session_id, file)
+        await manager.adelete(made.session_id)
+        file.seek(0)
+
+        def breaks(saves: Any) -> Any:
+            raise Unavailable("broken off")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(saver.backend, "save", breaks)
+            with pytest.raises(Unavailable):
+                await manager.aimport_sessions(file)
+        assert await manager.alist() == []
+        (row,) = sessions_in(postgres)
+        assert (row["session_id"], row["user_id"], row["status"]) == (made.session_id, "ann", "importing")

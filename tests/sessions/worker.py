@@ -7,8 +7,9 @@ import sys
 import threading
 from typing import Any
 
-from langgraph_statekit import SessionManager, open_saver
+from langgraph_statekit import SessionManager
 from tests.sessions.kit import chat, says
+from tests.stores_under_test import open_here
 
 
 def stuck(state: Any) -> Any:
@@ -18,7 +19,7 @@ def stuck(state: Any) -> Any:
 
 if __name__ == "__main__":
     url, options, session_id = sys.argv[1:]
-    saver = open_saver(url, **json.loads(options))
+    saver = open_here(url, json.loads(options))
     sessions = SessionManager(saver, agent="support", version=1, lease_s=1.0)
     with sessions.turn(session_id, device="phone") as turn:
         chat(saver, stuck).invoke(says("from the phone"), turn.config, durability="sync")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from langgraph_statekit.events import Event, ReplicaTold
 from tests.faces import config
 from tests.servers import Servers, wait_until
 from tests.stores.objects_kit import bucket_driver
-from tests.stores.test_tiered import THREAD, Cold, Place, grow, seen
+from tests.stores.test_tiered import THREAD, Cold, Died, Fate, Place, grow, seen
 
 
 class Two(Place):
@@ -131,6 +132,37 @@ def test_what_a_dead_worker_did_not_bring_over_is_brought_by_another(two: Two, m
         assert len(before) == 3
 
 
+def test_whatever_step_a_worker_dies_at_the_replica_gets_what_the_cold_store_has(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "_OTHERS_S", -1.0)
+    with two.open() as survivor:
+        replicas = survivor.tiers.replicas
+        place = replicas.all[0].place
+        for number in range(1, 200):
+            thread, fate = f"thread {number}", Fate(number)
+            saver = two.open(Cold(two.driver, fate), replicas=[two.replica(Cold(two.second, fate))])
+            saver.setup()
+            with suppress(Died):
+                for _ in range(2):
+                    assert len(list(grow(saver, 2, thread))) == 2
+                    saver.flush()
+                saver.prune([thread])
+                saver.flush()
+                saver.delete_thread(thread)
+            saver.tiers.uploading._closing = saver.tiers.replicas._closing = True
+            saver.tiers.replicas._wake.set()
+            saver.tiers.uploading._wake.set()
+            replicas._look_around()
+            wait_until(lambda: not any(replicas._due.values()), "the survivor to see to it")
+            head, copy = survivor.tiers._cold.head(thread)[0], place.head(thread)[0]
+            assert (copy.gen, copy.packs) == (head.gen, head.packs)
+            assert {key.rpartition("/")[2] for key in place.objects(thread)} >= {ref.name.hex() for ref in head.packs}
+            if not fate.died:
+                return
+    raise AssertionError("there is no end")
+
+
 def test_the_note_of_an_upload_that_failed_goes_in_the_end(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Cold(two.driver)
     with two.open() as saver:
@@ -156,6 +188,26 @@ def test_the_note_of_an_upload_that_failed_goes_in_the_end(two: Two, monkeypatch
         monkeypatch.setattr(bringing, "_VAIN_S", -1.0)
         other.tiers.replicas._look_around()
         wait_until(lambda: not two.notes(), "the note to go")
+
+
+def test_the_end_waits_once_for_a_replica_that_is_away_however_many_threads_it_lacks(two: Two) -> None:
+    away = Cold(two.second)
+    saver = two.open(replicas=[two.replica(away)])
+    saver.setup()
+    away.down = True
+    for number in range(30):
+        assert len(list(grow(saver, 1, f"thread {number}"))) == 1
+    asked = 0
+
+    def ask(key: str) -> Any:
+        nonlocal asked
+        asked += 1
+        raise away.transient[0]("nobody answers")
+
+    away.get = ask  # type: ignore[method-assign]
+    saver.close()
+    assert 0 < asked <= 20  # one for each call that was under way when it was found out
+    assert len({key.split("/")[-2] for key in two.notes()}) == 30
 
 
 def test_a_deletion_is_proven_only_when_the_replicas_have_it(two: Two) -> None:

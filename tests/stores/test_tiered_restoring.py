@@ -17,6 +17,7 @@ from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 from tests.faces import checkpoint, config, id_of, metadata
 from tests.stores.test_tiered import THREAD, Place, grow, here, local, seen
+from tests.stores_under_test import Store
 
 __all__ = ["here", "local"]
 
@@ -144,3 +145,31 @@ def test_a_restore_that_is_none_is_refused(local: Place) -> None:
         saver.put(config("untimed"), checkpoint({"x": 1}, id="7"), metadata(), {"x": 1})
         with pytest.raises(Misuse, match="hold no time"):
             saver.restore(["untimed"], at=at, suffix="@")
+
+
+@pytest.mark.parametrize("hot", ["redis", "postgres"])
+def test_other_hot_stores_restore_replicate_and_go_on_from_a_replica(
+    new_store: Callable[[str], Store], tmp_path: Path, hot: str
+) -> None:
+    store = new_store(f"tiered-{hot}")
+    second = f"file://{tmp_path}/second"
+    options: dict[str, Any] = {
+        "max_lag_s": 3600.0,
+        "offload_bytes": 64,
+        "encryption": Encryption({"k": b"k" * 32}, "k"),
+    }
+    with store.open(**options, replicas=[second]) as saver:
+        assert isinstance(saver, TieredSaver)
+        ids = list(grow(saver, 4))
+        saver.restore([THREAD], at=ids[2], suffix="@")
+        assert list(seen(saver, f"{THREAD}@")) == ids[2::-1]
+        assert saver.archive(THREAD)
+        saver.restore([THREAD], at=time_of(ids[1]), suffix="@1")
+        assert list(seen(saver, f"{THREAD}@1")) == ids[1::-1]
+    with store.open(**options) as saver:
+        assert len(list(grow(saver, 2))) == 2  # of which the replica knows nothing
+        before = seen(saver)
+    with store.open(**{**options, "cold": second}) as saver:
+        assert isinstance(saver, TieredSaver)
+        assert saver.archive(THREAD)
+        assert seen(saver) == before

@@ -13,7 +13,7 @@ from tests.tiers.kit import Tiers, Workers, grow, history, sample
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["write_through", "write_behind", "archive"])
+@pytest.mark.parametrize("mode", ["write_through", "write_behind"])
 def test_nothing_acknowledged_is_lost_nothing_deleted_returns_and_all_stays_readable(
     tiers: Tiers, processes: Workers, tmp_path: Path, mode: str
 ) -> None:

@@ -14,12 +14,11 @@ from langgraph_statekit.errors import Misuse, StatekitError
 from langgraph_statekit.events import BacklogTold, Event
 from tests.faces import config
 from tests.servers import Servers, wait_until
-from tests.tiered_under_test import HOT
-from tests.tiers.kit import Tiers, grow, history
+from tests.tiers.kit import PAIRS, Tiers, grow, history
 from tests.tiers.network import Network, network
 
 
-@pytest.fixture(params=[f"{hot}-s3" for hot in HOT])
+@pytest.fixture(params=[pair for pair in PAIRS if pair.endswith("-s3")])
 def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Tiers]:
     made = Tiers.of(request.param, servers.url, tmp_path)
     yield made

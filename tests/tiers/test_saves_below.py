@@ -14,7 +14,7 @@ from tests.faces import config
 from tests.servers import STARTERS, Server, wait_until
 from tests.stores_under_test import FileStore
 from tests.tiered_under_test import HOT
-from tests.tiers.kit import Tiers, grow, history
+from tests.tiers.kit import CRASHES, Tiers, Workers, grow, history, sample
 
 
 class Place(Tiers):
@@ -91,6 +91,34 @@ def test_what_a_process_saved_below_and_told_nobody_of_another_tells(place: Plac
         assert not other.tiers._cold.head("t")[0].ahead
 
 
+@pytest.mark.slow
+def test_a_process_that_dies_at_any_request_of_a_save_below_loses_nothing(
+    place: Place, processes: Workers, tmp_path: Path
+) -> None:
+    options = place.options(write_cold=True, retry_s=0.0)
+    names = [f"{number}" for number in range(CRASHES + 1)]
+    with place.open() as saver:
+        old = {thread: put(saver, 2, thread) for thread in names}
+    place.server.kill()
+    whole = processes.start("below", place, options, tmp_path / "0", thread="0")
+    assert whole.wait() == 0, processes.errors
+    logs = {"0": whole.lines}
+    for thread, dies_at in zip(names[1:], sample(int(whole.lines[-1].split("\t")[1])), strict=False):
+        given = {"thread": thread, "dies_at": dies_at, "acts": dies_at % 2 == 0}
+        worker = processes.start("below", place, options, tmp_path / thread, **given)
+        assert worker.wait() == -9, processes.errors
+        logs[thread] = worker.lines
+    place.server.start()
+    with place.open_cold_writer() as survivor:
+        for thread, lines in logs.items():
+            acknowledged = [line.split("\t")[1] for line in lines if line.startswith("put")]
+            left = [*history(survivor, thread)]
+            assert left[: 2 + len(acknowledged)] == [*old[thread], *acknowledged]
+            assert len(left) - 2 - len(acknowledged) in (0, 1)
+            assert latest(survivor, thread) == left[-1]
+            assert put(survivor, 1, thread)
+
+
 def test_a_save_under_a_lease_is_refused_while_nobody_can_tell_whose_it_is(place: Place) -> None:
     with place.open_cold_writer() as saver:
         put(saver, 1, "t")
@@ -107,7 +135,7 @@ def test_a_save_under_a_lease_is_refused_while_nobody_can_tell_whose_it_is(place
             place.server.start()
 
 
-def test_without_the_option_saves_are_refused(place: Place) -> None:
+def test_without_the_option_saves_are_refused_and_reads_go_on_also_in_a_process_that_begins_then(place: Place) -> None:
     with place.open(retry_s=0.1) as saver:
         put(saver, 1, "t")
         saver.flush()
@@ -115,4 +143,8 @@ def test_without_the_option_saves_are_refused(place: Place) -> None:
         with pytest.raises(Unavailable):
             put(saver, 1, "t")
         assert len(history(saver, "t")) == 1
-        place.server.start()
+        with place.open(retry_s=0.1) as other:
+            assert len(history(other, "t")) == 1
+            place.server.start()
+            wait_until(lambda: other.tiers._tier.state("t") is not None, "the hot store")
+            assert put(other, 1, "t")

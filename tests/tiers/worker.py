@@ -101,6 +101,16 @@ def life(saver: Any, tell: Tell, *, thread: str, dies_at: int = 0, acts: bool = 
     tell("steps", str(fate.steps))
 
 
+def below(saver: Any, tell: Tell, *, thread: str, dies_at: int = 0, acts: bool = False) -> None:
+    """Grow a thread while the hot store is away: each request to the cold one can be the last step."""
+    fate = Fate(dies_at, acts)
+    saver.tiers._cold.bucket._driver = Mortal(saver.tiers._cold.bucket._driver, fate)
+    for what, id in grow(saver, 2, thread):
+        tell(what, id)
+    tell("steps", str(fate.steps))
+    os._exit(0)  # closing it would wait for the hot store
+
+
 def write(saver: Any, tell: Tell, *, threads: list[str]) -> None:
     """Grow threads in any order, until it is killed."""
     while True:
@@ -134,7 +144,13 @@ def leave(saver: Any, tell: Tell, *, thread: str) -> None:
             tell(what, id, f"{thread} {number}")
 
 
-JOBS: dict[str, Callable[..., None]] = {"life": life, "write": write, "travel": travel, "leave": leave}
+JOBS: dict[str, Callable[..., None]] = {
+    "life": life,
+    "below": below,
+    "write": write,
+    "travel": travel,
+    "leave": leave,
+}
 
 
 def main() -> None:

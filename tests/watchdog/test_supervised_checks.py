@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from langgraph.runtime import Runtime
 
 from langgraph_statekit import DeadLetter, Fail, NoProgress, Rollback, StatekitSaver, Supervisor, Watchdog
 from langgraph_statekit.checkpoint.claims import LeaseQuery
@@ -86,13 +87,14 @@ def test_a_thread_that_the_watchdog_gives_up_is_left_or_dead(saver: StatekitSave
 
 
 def test_a_supervisor_that_is_stopped_hands_over_what_was_rolled_back(saver: StatekitSaver, store: Store) -> None:
-    clock, again, go = Clock(), threading.Event(), threading.Event()
+    clock, again = Clock(), threading.Event()
     hanging = Hanging(2, 1, clock)
 
-    async def work(state: State) -> State:
-        if hanging.calls[-1:] == [2]:
+    async def work(state: State, runtime: Runtime[Any]) -> State:
+        if hanging.calls == [1, 2]:
             again.set()
-            await asyncio.to_thread(go.wait)
+            while not runtime.drain_requested:  # noqa: ASYNC110  (the supervisor asks for it from its thread)
+                await asyncio.sleep(0.01)
         return await hanging(state)
 
     dog = Watchdog(looped(saver, work), policy=Rollback(backoff=NOW), **deadline(clock))
@@ -103,7 +105,6 @@ def test_a_supervisor_that_is_stopped_hands_over_what_was_rolled_back(saver: Sta
     running.start()
     wait_until(again.is_set, "the item runs again")
     look.stop()
-    go.set()
     running.join()
     ((thread, lease),) = saver.backend.leases(LeaseQuery(True)).leases
     assert (thread, lease.control) == ("t", "drain")

@@ -27,8 +27,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from langgraph_statekit import StatekitError, StatekitSaver
-from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.effects.ledger import EffectLedger
+from tests.stores_under_test import open_here
 
 ITEMS = 12
 WIDE = 200
@@ -116,7 +116,7 @@ def make_graph(saver: StatekitSaver, acts: dict[str, str] | None = None, path: s
 
 def main(url: str, options: str, folder: str, threads: str, kind: str, *acts: str) -> int:
     os.environ[FOLDER], os.environ[KIND] = folder, kind
-    with open_saver(url, **json.loads(options)) as saver:
+    with open_here(url, json.loads(options)) as saver:
         graph = make_graph(saver, dict(each.split("=") for each in acts), url.removeprefix("sqlite:///"))
         leases = [saver.lease(thread, graph="items", ttl_s=TTL_S) for thread in threads.split(",")]
         if len(leases) > 1:

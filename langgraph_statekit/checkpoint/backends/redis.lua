@@ -74,22 +74,18 @@ local note, unsafe, begin
 if noted or TIERED or not version then -- what others need not make anew with each call
   -- Notes what changes, for the cold store.
   note = function(what)
-    local last, thread = unpack(call('HMGET', tier, 'm', 'n'))
-    local at, marked = whole(math.max(now(), last + 1)), {}
-    call('HSET', tier, 'm', at)
-    if call('EXISTS', touched) == 0 then call('ZADD', tiers, at, thread) end
-    for i, name in ipairs(what) do
-      marked[2 * i - 1], marked[2 * i] = at, name
+    local count = 0
+    for i = 1, #what, CHUNK do
+      count = call('RPUSH', touched, unpack(what, i, math.min(i + CHUNK - 1, #what)))
     end
-    for i = 1, #marked, CHUNK do
-      call('ZADD', touched, unpack(marked, i, math.min(i + CHUNK - 1, #marked)))
-    end
+    if count == #what then call('ZADD', tiers, now(), call('HGET', tier, 'n')) end
   end
 
   -- Whether something is noted that would be lost with the thread.
   unsafe = function()
-    local count = call('ZCARD', touched)
-    return count > 1 or count == 1 and not call('ZSCORE', touched, '0')
+    for _, name in ipairs(call('LRANGE', touched, 0, -1)) do
+      if name ~= '0' then return true end
+    end
   end
 
   -- Begins to note the changes of a life of the thread. One that is noted, but no more here, has expired.
@@ -98,8 +94,8 @@ if noted or TIERED or not version then -- what others need not make anew with ea
     local over = math.max(ended or 0, (rows or whole_life == '1') and born or 0)
     local at = whole(math.max(now(), math.max(over, born or 0, stub or 0) + 1))
     local held = call('EXISTS', meta) == 1
-    call('HSET', tier, 'n', thread, 'b', at, 'm', at)
-    call('HDEL', tier, 'e', 'r', 'c')
+    call('HSET', tier, 'n', thread, 'b', at)
+    call('HDEL', tier, 'e', 'r', 'c', 'm')
     call('UNLINK', touched)
     if over > 0 then call('HSET', tier, 'x', whole(over)) end
     if version then call('HSET', tier, 'r', 1) end

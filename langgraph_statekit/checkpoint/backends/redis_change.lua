@@ -249,7 +249,7 @@ if verb == 'apply' then
     discard(thread)
     if noted then finish(thread) end
   else
-    if noted then note(changed) end
+    if #changed > 0 and noted then note(changed) end
     call('HSET', meta, 'op', operation)
     call('HINCRBY', meta, 'rev', 1)
     if ttl then live_on(waits()) end

@@ -2,14 +2,14 @@
 --
 -- Once a saver with a cold store was here, every script notes what it changes, whoever calls it.
 --   tier     hash of a thread, which outlives it until the cold store knows: n = thread, b = when this life of it began,
---            m = mark of the last change (microseconds, rising), e = epoch, c = whether it is complete (1),
---            r = 1 if it ever had a row, x = when the last life ended that the cold store may have. For a day after the
---            thread went: d = when its life began, g = generation of the cold head that has all of it
---   touched  zset of a thread: what changed -> mark. '1' and '3', NAMESPACE \0 ID: a row, the writes of a checkpoint;
+--            e = epoch, c = whether it is complete (1), m = how much of what was touched has gone from the list, r = 1 if
+--            it ever had a row, x = when the last life ended that the cold store may have. For a day after the thread
+--            went: d = when its life began, g = generation of the cold head that has all of it
+--   touched  list of a thread: what changed since. '1' and '3', NAMESPACE \0 ID: a row, the writes of a checkpoint;
 --            '2', key: a frame; '0': header or times; '*': all of it
---   tiers    zset of a bucket: thread -> when what is noted changed first, or, if all is in the cold store and the thread
---            may be dropped, its last mark, negative; \0 -> 0 tells that changes are noted here, \0\0 -> 0 that they are
---            for all threads
+--   tiers    zset of a bucket: thread -> when what is noted changed first (microseconds), or, if all is in the cold store
+--            and the thread may be dropped, since when, negative; \0 -> 0 tells that changes are noted here, \0\0 -> 0
+--            that those of all threads are
 -- While something is noted that would be lost with a thread, it does not expire.
 
 local function is_here(thread)
@@ -43,7 +43,8 @@ if verb == 'tier_changes' then
   local found = state(true)
   local rows, keys, asked = {}, {}, {}
   local everything = ARGV[3] == '1'
-  for _, entry in ipairs(call('ZRANGE', touched, 0, -1)) do
+  local entries = call('LRANGE', touched, 0, -1)
+  for _, entry in ipairs(entries) do
     local list = ({ ['1'] = rows, ['2'] = keys, ['3'] = asked })[sub(entry, 1, 1)]
     if list then list[sub(entry, 2)] = true end
     everything = everything or entry == '*'
@@ -80,7 +81,8 @@ if verb == 'tier_changes' then
   end
   local places = (everything or found[3] ~= '1') and call('ZRANGE', order, 0, -1, 'WITHSCORES') or {}
   local fields = call('HMGET', meta, 'seq', 'by', 't', 'u', 'k')
-  return { found, fields, call('HGET', tier, 'm'), places, packed, gone, keys, many('HMGET', data, keys), asked, blobs }
+  local upto = (call('HGET', tier, 'm') or 0) + #entries
+  return { found, fields, upto, places, packed, gone, keys, many('HMGET', data, keys), asked, blobs }
 end
 
 -- ARGV: born, mark, epoch, whether it is complete (1).
@@ -88,15 +90,18 @@ if verb == 'tier_uploaded' then
   local born, upto, epoch, whole_life = unpack(ARGV, 3, 6)
   local its, before, was, last, ended = unpack(call('HMGET', tier, 'b', 'e', 'c', 'm', 'x'))
   if not noted or its ~= born then return end
-  call('ZREMRANGEBYSCORE', touched, '-inf', upto)
+  local done = upto - (last or 0)
+  if done > 0 then
+    call('LTRIM', touched, done, -1)
+    call('HINCRBY', tier, 'm', done)
+  end
   if ended and tonumber(ended) < tonumber(born) then call('HDEL', tier, 'x') end
   if whole_life ~= '1' and was == '1' and before == epoch then whole_life = '1' end
   call('HSET', tier, 'e', epoch, 'c', whole_life)
-  local first = call('ZRANGE', touched, 0, 0, 'WITHSCORES')[2]
-  if first then
-    call('ZADD', tiers, whole(first), thread)
+  if call('EXISTS', touched) == 1 then
+    call('ZADD', tiers, now(), thread)
   elseif whole_life == '1' and not ttl then
-    call('ZADD', tiers, '-' .. last, thread)
+    call('ZADD', tiers, '-' .. now(), thread)
   else
     call('ZREM', tiers, thread)
   end
@@ -127,7 +132,8 @@ if verb == 'tier_restore' then
   local born, ended, rows, whole_life, stub, last = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c', 'd', 'g'))
   if call('EXISTS', meta) == 1 or ended or rows or whole_life == '1' or tonumber(last or 0) > tonumber(gen) then return 0 end
   local at = whole(math.max(now(), math.max(born or 0, stub or 0) + 1))
-  call('HSET', tier, 'n', thread, 'b', at, 'm', at, 'e', epoch, 'c', 1)
+  call('HSET', tier, 'n', thread, 'b', at, 'e', epoch, 'c', 1)
+  call('HDEL', tier, 'm')
   call('PERSIST', tier)
   call('UNLINK', order, heads, data, writes, touched)
   local from = 11
@@ -149,7 +155,7 @@ if verb == 'tier_restore' then
   local over, sealed
   version, ttl, over, sealed = unpack(call('HMGET', meta, 'v', 't', 'u', 'k'))
   if version then call('HSET', tier, 'r', 1) end
-  if ttl then call('HSET', meta, 'n', thread) else call('ZADD', tiers, '-' .. at, thread) end
+  if ttl then call('HSET', meta, 'n', thread) else call('ZADD', tiers, '-' .. now(), thread) end
   if not version then over = whole(math.floor(now() / 1000) + ORPHANS_MS) end
   call('ZADD', index, (version or not sealed) and over or 0, thread)
   if over then expire(over) end

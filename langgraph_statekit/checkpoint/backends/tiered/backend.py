@@ -76,16 +76,18 @@ class TieredBackend:
         **uploading: Any,
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
-        self._mode, self._read_cold = mode, read_cold
+        self._mode, self._read_cold, self._write_cold = mode, read_cold, write_cold
         self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.restoring = Restoring(tier, cold, self.moving)
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
-        self._below = Below(tier, cold, self._reading, self.moving) if write_cold else None
-        self.uploading.around = self._below.tell if self._below is not None else lambda: None
-        self.saving = Saving(hot, self.moving, self.uploading, self._below, through=mode == "write_through")
+        self._below = below = Below(tier, cold, self._reading, self.moving, self._set_up)
+        if write_cold:
+            self.uploading.around = below.tell
+        through = mode == "write_through"
+        self.saving = Saving(hot, self.moving, self.uploading, below if write_cold else None, through=through)
 
     def __getattr__(self, name: str) -> Any:
         """Verbs that only the hot store knows."""
@@ -94,10 +96,21 @@ class TieredBackend:
         return getattr(self._hot, name)
 
     def setup(self) -> None:
-        self._hot.setup()
-        self._tier.setup()
+        try:
+            self._set_up()
+        except Unavailable as error:
+            if not self._read_cold:
+                raise
+            self._below.away(error)
+        if self._write_cold and not self._below.serves():
+            with suppress(Unavailable):  # a round of looking around repeats it
+                self._below.tell()
         self.uploading.start()
         self.replicas.start()
+
+    def _set_up(self) -> None:
+        self._hot.setup()
+        self._tier.setup()
 
     def close(self) -> None:
         self.uploading.close()
@@ -139,7 +152,7 @@ class TieredBackend:
         return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
-        if self._below is not None and self._below.serves() and self._below.error:
+        if self._below.serves() and self._below.error:
             return self._from_cold(thread, self._below.error).load(thread, ns, id)
         try:
             found = self._hot.load(thread, ns, id, refresh)
@@ -311,7 +324,7 @@ class TieredBackend:
             cold: Reads from what the cold store has.
             is_short: Whether the hot store may have let the thread go when it gave this.
         """
-        if self._below is not None and self._below.serves() and self._below.error:
+        if self._below.serves() and self._below.error:
             return cold(self._from_cold(thread, self._below.error))
         try:
             held, born = self.moving.whole(thread)
@@ -337,7 +350,7 @@ class TieredBackend:
             image = self.image(thread)
             if image is not None:
                 return image
-            if self._below is not None:  # it may be begun
+            if self._write_cold:  # it may be begun
                 return MemoryBackend()
         raise error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -41,9 +41,11 @@ class Below:
         cold: The lower one.
         reading: Reads from it.
         moving: Moves threads between them.
+        set_up: Sets the hot store up, in case it was away when this process began.
     """
 
-    def __init__(self, hot: Tier, cold: Cold, reading: Reading, moving: Moving) -> None:
+    def __init__(self, hot: Tier, cold: Cold, reading: Reading, moving: Moving, set_up: Callable[[], None]) -> None:
+        self._set_up = set_up
         self._hot, self._cold, self._reading, self._moving = hot, cold, reading, moving
         self._notes = f"{cold.folder.removesuffix('c')}a"
         self.error: Unavailable | None = None
@@ -72,12 +74,17 @@ class Below:
         try:
             self._hot.state("")
         except Unavailable as error:
-            self.error, self._until_s = error, time.monotonic() + _AWAY_S
+            self.away(error)
             return True
         return False
 
+    def away(self, error: Unavailable) -> None:
+        """Do not ask the hot store for a while, as it did not answer."""
+        self.error, self._until_s = error, time.monotonic() + _AWAY_S
+
     def _is_back(self) -> bool:
         try:
+            self._set_up()
             self._hot.state("")
             self.tell()
         except Unavailable:

@@ -145,13 +145,19 @@ class Moving:
             dead = state is not None and is_dead(state, head)
             if not dead and (not head.live or self._cold.over(head)):
                 return None, born
-            if state is not None:
-                self.upload(thread)
+            if state is not None and self._is_complete_now(thread, born):
+                return None, born
             found = None if dead else self._reading.image(thread)
             if found is not None:
                 return found[1], born
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
+
+    def _is_complete_now(self, thread: str, born: int) -> bool:
+        """Upload a thread, and say whether the hot store has all of it: an upload under way had not told so yet."""
+        self.upload(thread)
+        state = self._hot.state(thread)
+        return state is not None and state.here and state.complete and state.born == born
 
     def thaw(self, thread: str) -> bool:
         """Have the whole thread in the hot store; False if there is none. Harmless while others do the same."""
@@ -175,6 +181,8 @@ class Moving:
             else:
                 head = self._reading.head(thread)
                 if not is_dead(state, head) and (not head.live or self._cold.over(head)):
+                    return True
+                if self._is_complete_now(thread, state.born):
                     return True
                 self.evict(thread, leased=True)
             time.sleep(pause_s)

@@ -19,7 +19,7 @@ from langgraph_statekit.checkpoint.backends.tiered.replica import Replica
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, unknown
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.run import Threads
-from langgraph_statekit.errors import DataError, StatekitError
+from langgraph_statekit.errors import DataError, StatekitError, Unavailable
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK_S: Final = 30.0
@@ -107,8 +107,18 @@ class Replicas:
         """
         if not self.all:
             return
-        calls = [self._pool.start(self._one, replica, name, whole) for name in names for replica in self.all]
-        errors = [error for call in calls if (error := call.exception()) is not None]
+        calls, errors = [], list[BaseException]()
+        for replica in self.all:
+            left = list(names)
+            if replica.rests and left:  # one call finds out whether it answers again
+                try:
+                    self._one(replica, left.pop(0), whole)
+                except StatekitError as error:
+                    errors.append(error)
+                    if replica.rests:
+                        continue
+            calls += [self._pool.start(self._one_awake, replica, name, whole) for name in left]
+        errors += [failed for call in calls if (failed := call.exception()) is not None]
         self._take_away(names)
         if errors:
             raise errors[0]
@@ -151,6 +161,7 @@ class Replicas:
         return [*told, *(Fact("replica", each.name, NOTE if each.error else OK, each.error) for each in self.all)]
 
     def _one(self, replica: Replica, name: str, whole: bool = False) -> None:
+        """Bring a thread to a replica."""
         try:
             gen = replica.bring(name, whole=whole)
         except StatekitError as error:
@@ -171,6 +182,12 @@ class Replicas:
                 self._due[replica].pop(name, None)
         if replica.answered():
             self._tell(replica.name, self.behind(replica), None)
+
+    def _one_awake(self, replica: Replica, name: str, whole: bool) -> None:
+        """Do so unless it has stopped to answer meanwhile, so that many calls do not wait for it in turn."""
+        if replica.rests:
+            raise Unavailable(f"the replica {replica.name} does not answer: {replica.error}")
+        self._one(replica, name, whole)
 
     def _take_away(self, names: Iterable[str]) -> None:
         """Remove notes of what all replicas have."""

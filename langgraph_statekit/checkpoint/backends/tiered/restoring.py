@@ -16,7 +16,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import Pack, new_life
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.frames import with_bases
-from langgraph_statekit.checkpoint.labels import is_label, target_of
+from langgraph_statekit.checkpoint.labels import is_label
 from langgraph_statekit.checkpoint.records import Row, from_text
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 
@@ -47,7 +47,8 @@ def as_of(held: Thread, at: Moment | None) -> Thread | None:
     rows = {ref: row for ref, row in held.rows.items() if not is_label(row) and row.seq <= last}
     if not any(not row.hidden for row in rows.values()):
         return None
-    rows |= {ref: row for ref, row in held.rows.items() if is_label(row) and target_of(row) in rows}
+    ids = {ref.id for ref in rows}  # of a sealed label the namespace cannot be read here
+    rows |= {ref: row for ref, row in held.rows.items() if is_label(row) and row.parent in ids}
     gone_on = {row.ref._replace(id=row.parent) for row in rows.values() if row.parent and not is_label(row)}
     writes = {
         ref: {key: write for key, write in each.items() if ref in gone_on or write.idx == INTERRUPT_IDX}
