@@ -149,7 +149,7 @@ def _facts(facts: dict[str, str]) -> str:
     items = (
         f"<div><dt>{attr(key, 60)}</dt><dd><bdi>{attr(value, 300)}</bdi></dd></div>" for key, value in facts.items()
     )
-    return f"<dl class='sk-facts'>{''.join(items)}</dl>"
+    return f"<dl>{''.join(items)}</dl>"
 
 
 def _trail(trail: Iterable[Decision]) -> str:
