@@ -318,7 +318,7 @@ class ObjectBackend:
 
     def drop_thread(self, thread: str) -> bool:
         drop(self._bucket, self._reader, self._heads, thread)
-        return bool(self.cells(effects_of(thread)).cells)
+        return self._cells.any_of(effects_of(thread))
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for pause_s in pauses(target):

@@ -153,6 +153,11 @@ class ObjectCells:
         cells = [cell for item in found.values() if (cell := _decode(item.data).alive(now_us))]
         return CellPage(cells if query.refs is not None else page_of(query, cells), now_us)
 
+    def any_of(self, query: CellQuery) -> bool:
+        """Say in one request whether the group of a query has cells; those that have ended may count."""
+        assert query.group is not None
+        return bool(self._bucket.list(f"{self._root}/{digest(query.kind)}/g/{digest(query.group)}"))
+
     def sweep(self) -> None:
         """Remove objects that have been of no use for long."""
         now_us = self._reader.now_us()
