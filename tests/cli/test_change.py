@@ -98,9 +98,9 @@ def test_a_dry_run_changes_nothing_and_tells_what_prune_then_does(durable_store:
 def test_rules_that_do_not_say_what_goes_change_nothing(durable_store: Store, args: tuple[str, ...], run: Run) -> None:
     with durable_store.open() as saver:
         asking(saver).invoke({"log": []}, named("t"), durability="sync")
-        before = durable_store.raw_dump()
-        assert run("prune", *args, "--url", address(durable_store)).code == 2
-        assert durable_store.raw_dump() == before
+    before = durable_store.raw_dump()  # when the saver is closed: one on two tiers goes on in the background
+    assert run("prune", *args, "--url", address(durable_store)).code == 2
+    assert durable_store.raw_dump() == before
 
 
 def test_a_label_moves_and_goes(durable_store: Store, run: Run) -> None:
