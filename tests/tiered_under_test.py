@@ -9,6 +9,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import Changed
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
@@ -54,10 +55,13 @@ class TieredStore(Store):
     ) -> None:
         self._hot, self._cold, self._evicts = HOT[hot](url, directory), FileStore(url, directory), evicts
         self.url, self.options = self._hot.url, {**self._hot.options, "cold": self._cold.url, **MODES[mode]}
+        self._opened = WeakSet[Any]()
 
     def open(self, **options: Any) -> StatekitSaver:
         if not self._evicts:
-            return super().open(**options)
+            saver = super().open(**options)
+            self._opened.add(saver)
+            return saver
         given = {**self.options, **DEFAULTS, **options}
         hot = open_saver(
             self.url, **{name: given.pop(name) for name in (*self._hot.options, "tenant") if name in given}
@@ -66,18 +70,20 @@ class TieredStore(Store):
 
     def raw_dump(self) -> bytes:
         self._upload()  # so that no upload changes the next dump
-        before, dump = b"", b"-"
-        while before != dump:  # another saver that uploads the same leaves a pack for a moment
-            before, dump = dump, self._hot.raw_dump() + self._cold.raw_dump()
-        return dump
+        return self._hot.raw_dump() + self._cold.raw_dump()
 
     def _upload(self) -> None:
-        if self._hot.raw_dump():
-            saver: Any = self.open()
-            saver.setup()
-            for thread in saver.tiers._tier.dirty(1 << 62, 1000):
-                saver.tiers.moving.upload(thread)
-            saver.close()
+        if not self._hot.raw_dump():
+            return
+        saver: Any = self.open()
+        saver.setup()
+        for thread in saver.tiers._tier.dirty(1 << 62, 1000):
+            saver.tiers.moving.upload(thread)
+        for other in [each for each in self._opened if each is not saver and not each.tiers.uploading._closing]:
+            for page in other.tiers._hot.threads():
+                for thread in page:
+                    other.tiers.moving.upload(thread)  # waits for one under way, which leaves a pack for a moment
+        saver.close()
 
     def advance(self, seconds: float) -> None:
         self._upload()  # what is not in the cold store may not expire
