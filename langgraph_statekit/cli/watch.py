@@ -114,7 +114,7 @@ def _line(event: Supervised) -> str:
 
 def _show(event: Supervised, as_json: bool) -> None:
     line = json.dumps(_document(event)) if as_json else _line(event)
-    print(line, file=sys.__stdout__, flush=True)
+    print(f"{line}\n", end="", file=sys.__stdout__, flush=True)  # in one piece: threads are watched side by side
 
 
 def _list(saver: StatekitSaver, supervisor: Supervisor, as_json: bool) -> None:

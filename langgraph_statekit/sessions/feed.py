@@ -151,7 +151,7 @@ class Feed:
             asked_s = time.monotonic()
             # Whoever was told comes back at once, and must find the listener.
             self._changed.wait_for(lambda: self._waiting or self._thread is not me, _END_S)
-            while self._thread is me and self._waiting:
+            while self._thread is me and self._watched():
                 pause_s = asked_s + (_LEAST_PAUSE_S if self._soon else self._poll_s) - time.monotonic()
                 if pause_s <= 0:
                     self._soon = False
@@ -161,6 +161,12 @@ class Feed:
             if self._thread is me:
                 self._thread = None
             return []
+
+    def _watched(self) -> bool:
+        """Forget who went away, so that no store is asked for them, which may be closed; say whether any is left."""
+        watched = {id: [each for each in watchers if not each[1].done()] for id, watchers in self._waiting.items()}
+        self._waiting = {id: left for id, left in watched.items() if left}
+        return bool(self._waiting)
 
     def _ask(self, ids: Sequence[str]) -> None:
         try:
