@@ -58,12 +58,14 @@ class Moving:
         raise AssertionError("pauses end with an error")
 
     def _upload(self, thread: str) -> int | None:
+        # First the head: another worker may bring later changes there until the swap, which then fails; they would be
+        # overwritten by those of a view that is older than the head.
+        head, tag = self._cold.known(thread)
         changes = self._hot.changes(thread)
         if changes is None:
             self._bury_ended(thread)
             return 0
         state = changes.state
-        head, tag = self._cold.known(thread)
         if is_dead(state, head):
             self._hot.forget(thread, state.born)
             return 0
@@ -86,10 +88,11 @@ class Moving:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
         made = NOTHING if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
+        new = _next(base, changes, pack, made.packs)
+        if not self._cold.publish(thread, new, tag):
             self._cold.discard(base, made)
             return None
-        self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
+        self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
