@@ -75,7 +75,7 @@ class Moving:
             self._cold.head(thread)
             return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
-        base = replace(head, is_copy=False) if begun else new_life(thread, head)
+        base = _own(head) if begun else new_life(thread, head)
         # The cold store is another one than before, or was a replica, or took saves alone.
         if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
@@ -219,6 +219,11 @@ class Moving:
 def is_dead(state: State, head: ColdHead) -> bool:
     """Say whether a thread in the hot store is one that was deleted."""
     return epoch_of(state.epoch) in head.dead if state.epoch else state.born <= head.dead_us
+
+
+def _own(head: ColdHead) -> ColdHead:
+    """Return a head that no longer is that of a replica; what the hot store noted of the lost original is older."""
+    return replace(head, is_copy=False, gen=max(head.gen, time.time_ns() // 1000)) if head.is_copy else head
 
 
 def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef]) -> ColdHead:
