@@ -50,7 +50,7 @@ class Cold:
         self.born[thread], self.last[thread] = changes.state.born, changes
         if history is not None and history.pick.random() < 0.5:
             history.step()
-        self.tier.uploaded(thread, changes.state.born, changes.mark, "epoch", True)
+        self.tier.uploaded(thread, changes.state.born, changes.mark, "epoch", 0, True)
 
     def held(self, thread: str) -> Thread:
         last, all = self.last[thread], folded(self.packs[thread], whole=False)

@@ -306,11 +306,14 @@ def test_the_hot_store_drops_nothing_that_a_promoted_replica_lacks(two: Two) -> 
     with two.open() as saver:
         assert len(list(grow(saver, 3))) == 3
     with two.open(replicas=()) as saver:
-        assert len(list(grow(saver, 2))) == 2
+        for _ in grow(saver, 4):
+            saver.flush()
         before = seen(saver)
     with two.promoted() as saver:
         assert saver.archive(THREAD)
         assert seen(saver) == before
+        assert len(list(grow(saver, 1))) == 1  # it goes on from there, though the replica's head was older by far
+        assert len(seen(saver)) == len(before) + 1
 
 
 def test_a_new_replica_gets_all_when_asked(two: Two) -> None:

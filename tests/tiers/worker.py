@@ -119,8 +119,18 @@ def write(saver: Any, tell: Tell, *, threads: list[str]) -> None:
             tell(what, id, thread)
 
 
-def travel(saver: Any, tell: Tell, *, threads: list[str], mine: list[str], rounds: int = 0) -> None:
-    """Archive, thaw and read threads that others do the same with, and grow some that only this process grows."""
+def travel(saver: Any, tell: Tell, *, threads: list[str], mine: list[str], rounds: int = 0, untold: int = 0) -> None:
+    """Archive, thaw and read threads that others do the same with, and grow some that only this process grows.
+
+    Args:
+        saver: Does it.
+        tell: Told of it.
+        threads: All.
+        mine: Those that grow.
+        rounds: How often; 0: until it is killed.
+        untold: The number of the put that it dies of once the store has it, before anybody is told; 0: of none.
+    """
+    puts = 0
     for _ in range(rounds) if rounds else iter(int, 1):
         thread = random.choice(threads)
         match random.randrange(4):
@@ -133,6 +143,9 @@ def travel(saver: Any, tell: Tell, *, threads: list[str], mine: list[str], round
             case _:
                 own = random.choice(mine)
                 for what, id in grow(saver, 1, own):
+                    puts += what == "put"
+                    if puts == untold and what == "put":
+                        os.kill(os.getpid(), signal.SIGKILL)
                     tell(what, id, own)
         tell("round")
 

@@ -164,7 +164,7 @@ class PostgresTier:
 
         return self._in_transaction(read)
 
-    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, complete: bool) -> None:
+    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, gen: int, complete: bool) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
             found = ask(
                 "SELECT 1 FROM {schema}.tier WHERE thread_id = %b AND born = %b FOR NO KEY UPDATE", thread, born
@@ -177,6 +177,7 @@ class PostgresTier:
                     *(thread, mark, complete, epoch, epoch, thread),
                 )
                 ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born < %b", thread, born)
+                ask(_STUB, digest(thread), born, gen)
 
         self._in_transaction(note)
 

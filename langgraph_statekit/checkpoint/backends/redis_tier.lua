@@ -3,8 +3,8 @@
 -- Once a saver with a cold store was here, every script notes what it changes, whoever calls it.
 --   tier     hash of a thread, which outlives it until the cold store knows: n = thread, b = when this life of it began,
 --            e = epoch, c = whether it is complete (1), m = how much of what was touched has gone from the list, r = 1 if
---            it ever had a row, x = when the last life ended that the cold store may have. For a day after the thread
---            went: d = when its life began, g = generation of the cold head that has all of it
+--            it ever had a row, x = when the last life ended that the cold store may have, g = generation of the cold
+--            head that has what was uploaded; g stays for a day after the thread went, and d = when its life began
 --   touched  list of a thread: what changed since. '1' and '3', NAMESPACE \0 ID: a row, the writes of a checkpoint;
 --            '2', key: a frame; '0': header or times; '*': all of it
 --   tiers    zset of a bucket: thread -> when what is noted changed first (microseconds), or, if all is in the cold store
@@ -85,10 +85,10 @@ if verb == 'tier_changes' then
   return { found, fields, upto, places, packed, gone, keys, many('HMGET', data, keys), asked, blobs }
 end
 
--- ARGV: born, mark, epoch, whether it is complete (1).
+-- ARGV: born, mark, epoch, gen, whether it is complete (1).
 if verb == 'tier_uploaded' then
-  local born, upto, epoch, whole_life = unpack(ARGV, 3, 6)
-  local its, before, was, last, ended = unpack(call('HMGET', tier, 'b', 'e', 'c', 'm', 'x'))
+  local born, upto, epoch, gen, whole_life = unpack(ARGV, 3, 7)
+  local its, before, was, last, ended, known = unpack(call('HMGET', tier, 'b', 'e', 'c', 'm', 'x', 'g'))
   if not noted or its ~= born then return end
   local done = upto - (last or 0)
   if done > 0 then
@@ -97,7 +97,7 @@ if verb == 'tier_uploaded' then
   end
   if ended and tonumber(ended) < tonumber(born) then call('HDEL', tier, 'x') end
   if whole_life ~= '1' and was == '1' and before == epoch then whole_life = '1' end
-  call('HSET', tier, 'e', epoch, 'c', whole_life)
+  call('HSET', tier, 'e', epoch, 'c', whole_life, 'g', whole(math.max(gen, known or 0)))
   if call('EXISTS', touched) == 1 then
     call('ZADD', tiers, now(), thread)
   elseif whole_life == '1' and not ttl then
@@ -120,7 +120,7 @@ if verb == 'tier_evict' then
   if leased ~= '1' and (ttl or tonumber(call('HGET', lease, 'until') or 0) > tonumber(now())) then return 0 end
   discard(thread)
   part(thread)
-  call('HSET', tier, 'd', born, 'g', gen)
+  call('HSET', tier, 'd', born, 'g', whole(math.max(gen, call('HGET', tier, 'g') or 0)))
   leave(thread)
   return 1
 end

@@ -112,8 +112,8 @@ class RedisTier:
         texts = header or b"", int(seq or 0), (copied_by or b"").decode()
         return Changes(state, int(mark), pack, places, *texts, 1000 * int(ttl_ms or 0), until_us)
 
-    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, complete: bool) -> None:
-        self._run("tier_uploaded", thread, born, mark, epoch, int(complete))
+    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, gen: int, complete: bool) -> None:
+        self._run("tier_uploaded", thread, born, mark, epoch, gen, int(complete))
 
     def evict(self, thread: str, born: int, gen: int, leased: bool) -> bool:
         return bool(self._run("tier_evict", thread, born, gen, int(leased)))

@@ -131,7 +131,7 @@ class SqliteTier:
             pack = _pack(db, thread, tid, whole)
             return Changes(state, mark, pack, places, header or b"", seq, copied_by or "", ttl_us, until_us)
 
-    def uploaded(self, thread: str, born: int, mark: int, epoch: str, complete: bool) -> None:
+    def uploaded(self, thread: str, born: int, mark: int, epoch: str, gen: int, complete: bool) -> None:
         with self._writing() as db:
             tid = _tid(db, thread, born)
             if tid is None:
@@ -145,6 +145,7 @@ class SqliteTier:
                 (complete, epoch, at_us or 0, tid),
             )
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born < ?", (thread, born))
+            db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
 
     def evict(self, thread: str, born: int, gen: int, leased: bool) -> bool:
         with self._writing() as db:

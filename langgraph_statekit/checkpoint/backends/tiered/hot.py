@@ -85,8 +85,17 @@ class Tier(Protocol):
     def changes(self, thread: str, whole: bool = False) -> Changes | None:
         """Return what changed in a thread, or all of it; None if it is not here, or has expired."""
 
-    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, complete: bool) -> None:
-        """Note that a view is in the cold store; nothing if the thread lives another life by now."""
+    def uploaded(self, thread: str, born: int, mark: Any, epoch: str, gen: int, complete: bool) -> None:
+        """Note that a view is in the cold store; nothing if the thread lives another life by now.
+
+        Args:
+            thread: The thread.
+            born: Its life.
+            mark: Of the view.
+            epoch: The life in the cold store that it is part of.
+            gen: The generation of the cold head that has it; when the thread was evicted, `restore` takes no older one.
+            complete: As in `State`.
+        """
 
     def evict(self, thread: str, born: int, gen: int, leased: bool) -> bool:
         """Remove a thread, but not its lease, if all of it was uploaded; False, and nothing done, if not.

@@ -58,12 +58,14 @@ class Moving:
         raise AssertionError("pauses end with an error")
 
     def _upload(self, thread: str) -> int | None:
+        # First the head: another worker may bring later changes there until the swap, which then fails; they would be
+        # overwritten by those of a view that is older than the head.
+        head, tag = self._cold.known(thread)
         changes = self._hot.changes(thread)
         if changes is None:
             self._bury_ended(thread)
             return 0
         state = changes.state
-        head, tag = self._cold.known(thread)
         if is_dead(state, head):
             self._hot.forget(thread, state.born)
             return 0
@@ -73,7 +75,7 @@ class Moving:
             self._cold.head(thread)
             return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
-        base = replace(head, is_copy=False) if begun else new_life(thread, head)
+        base = _own(head) if begun else new_life(thread, head)
         # The cold store is another one than before, or was a replica, or took saves alone.
         if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
@@ -86,10 +88,11 @@ class Moving:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
         made = NOTHING if pack.empty else self._cold.upload(base, pack)
-        if not self._cold.publish(thread, _next(base, changes, pack, made.packs), tag):
+        new = _next(base, changes, pack, made.packs)
+        if not self._cold.publish(thread, new, tag):
             self._cold.discard(base, made)
             return None
-        self._hot.uploaded(thread, state.born, changes.mark, base.epoch, complete)
+        self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
@@ -216,6 +219,11 @@ class Moving:
 def is_dead(state: State, head: ColdHead) -> bool:
     """Say whether a thread in the hot store is one that was deleted."""
     return epoch_of(state.epoch) in head.dead if state.epoch else state.born <= head.dead_us
+
+
+def _own(head: ColdHead) -> ColdHead:
+    """Return a head that no longer is that of a replica; what the hot store noted of the lost original is older."""
+    return replace(head, is_copy=False, gen=max(head.gen, time.time_ns() // 1000)) if head.is_copy else head
 
 
 def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef]) -> ColdHead:
