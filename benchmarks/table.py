@@ -231,7 +231,7 @@ def chat_table(results: Results) -> str:
 
 
 def peers_table(results: Results) -> str:
-    """Return what every saver took for the same questions, one row each."""
+    """Return what every saver that was asked for the chat took for the same questions, one row each."""
     asked = ("chat", "resume", "history", "maintenance", "roundtrips")
     savers = dict.fromkeys(saver for workload in asked for saver in results["summary"].get(workload, {}))
     calls = ("put", "put_writes", "get", "list_50")
@@ -242,7 +242,7 @@ def peers_table(results: Results) -> str:
         "|---" * 7 + "|",
     ]
     for saver in savers:
-        if saver.startswith("floor-"):
+        if saver.startswith("floor-") or saver not in results["summary"].get("chat", {}):
             continue
         numbers = (("resume", "cold_ms"), ("history", "page_ms"), ("maintenance", "delete_ms"))
         trips = [cell(value(results, "roundtrips", saver, "sync", call)) for call in calls]
