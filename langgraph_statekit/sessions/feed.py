@@ -179,7 +179,7 @@ class Feed:
             cell = found.get(ref_of(id))
             rev = 0 if cell is None else cell.rev
             with self._changed:
-                watchers = [each for each in self._waiting.pop(id, ()) if not each[1].done()]
+                watchers = self._waiting.pop(id, [])
                 left = [(seen, future) for seen, future in watchers if seen == rev]
                 if left:
                     self._waiting[id] = left

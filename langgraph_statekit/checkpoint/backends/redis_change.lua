@@ -43,10 +43,10 @@ if verb == 'drop' then
   return #call('ZRANGEBYLEX', KEYS[12], '[' .. ARGV[3], '(' .. ARGV[3] .. '\255', 'LIMIT', 0, 1)
 end
 
--- ARGV: holder, owner, milliseconds that the lease lasts, token to
--- renew or '', whether to steal (1), token to take the lease from or '', what the holder tells, microseconds since its
--- work went on, "=" and a control word or '', thread. Decides as claims.py does, and returns the lease. The record of one
--- that was given back stays for a day; after that the clock alone keeps tokens rising.
+-- ARGV: holder, owner, milliseconds that the lease lasts, token to renew or '', whether to steal (1), token to take the
+-- lease from or '', what the holder tells, microseconds since its work went on, "=" and a control word or '', thread.
+-- Decides as claims.py does, and returns the lease. The record of one that was given back stays for a day; after that
+-- the clock alone keeps tokens rising.
 if verb == 'claim' then
   local holder, owner, ttl_ms, token, steal, instead, about, idle_us, word, thread = unpack(ARGV, 2, 11)
   local stored = call('HMGET', lease, 'holder', 'owner', 'token', 'until', 'about', 'beat', 'progress', 'control')
