@@ -19,6 +19,8 @@ from langgraph_statekit.checkpoint.records import HEAD_BYTES, Ref, Row, Write
 
 _STUB_US: Final = 24 * 3600 * 1_000_000
 """For how long a thread that went leaves a note of it; no thaw and no upload takes that long."""
+_AHEAD_US: Final = 1_000_000
+"""A change noted further ahead than this is from before the clock was set back, and due at once."""
 _STATE: Final = """
 SELECT t.tid, tier.born, tier.epoch, tier.complete OR e.born IS NOT NULL,
     NOT EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = t.tid), e.born IS NOT NULL
@@ -31,10 +33,10 @@ WHERE t.until_us IS NOT NULL AND t.thread NOT IN (SELECT thread FROM alive WHERE
 """
 _DIRTY: Final = """
 SELECT thread FROM (
-    SELECT t.thread, d.at_us FROM (SELECT tid, min(at_us) AS at_us FROM tier_touched GROUP BY tid) d
+    SELECT t.thread, d.at_us FROM (SELECT tid, min(mark) AS at_us FROM tier_touched GROUP BY tid) d
     JOIN alive t ON t.tid = d.tid
     UNION SELECT thread, at_us FROM tier_ended
-) WHERE at_us < ? ORDER BY at_us LIMIT ?
+) WHERE at_us < ? OR at_us > ? ORDER BY at_us LIMIT ?
 """
 _IDLE: Final = """
 SELECT t.thread FROM tier JOIN alive t ON t.tid = tier.tid
@@ -107,7 +109,8 @@ class SqliteTier:
 
     def dirty(self, before_us: int, limit: int) -> Sequence[str]:
         with self._reading() as db:
-            return [thread for (thread,) in db.execute(_DIRTY, (before_us, limit))]
+            ahead_us = life.now_us() + _AHEAD_US
+            return [thread for (thread,) in db.execute(_DIRTY, (before_us, ahead_us, limit))]
 
     def idle(self, before_us: int, limit: int) -> Sequence[str]:
         with self._reading() as db:
@@ -136,13 +139,11 @@ class SqliteTier:
             tid = _tid(db, thread, born)
             if tid is None:
                 return
-            done = "FROM tier_touched WHERE tid = ? AND mark <= ?"
-            [at_us] = db.execute(f"SELECT max(at_us) {done}", (tid, mark)).fetchone()
-            db.execute(f"DELETE {done}", (tid, mark))
+            db.execute("DELETE FROM tier_touched WHERE tid = ? AND mark <= ?", (tid, mark))
             db.execute(
                 "UPDATE tier SET complete = ?1 OR (complete AND epoch = ?2), epoch = ?2, at_us = max(at_us, ?3)"
                 " WHERE tid = ?4",
-                (complete, epoch, at_us or 0, tid),
+                (complete, epoch, mark, tid),
             )
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born < ?", (thread, born))
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))

@@ -6,15 +6,21 @@ CREATE TABLE IF NOT EXISTS tier (
     at_us INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS tier_by_time ON tier (at_us);
+-- A mark is the time of the change in microseconds, and one more where the thread has that mark or an uploaded one beyond
+-- it. They grow whatever the clock does, and the notes of a thread lie together: a save fills one page with them.
 CREATE TABLE IF NOT EXISTS tier_touched (
-    mark INTEGER PRIMARY KEY AUTOINCREMENT,
     tid INTEGER NOT NULL,
+    mark INTEGER NOT NULL,
     kind INTEGER NOT NULL,
     ns,
     id,
-    at_us INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000)
-);
-CREATE INDEX IF NOT EXISTS tier_touched_by_thread ON tier_touched (tid);
+    PRIMARY KEY (tid, mark)
+) WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS tier_next AS SELECT tid, max(
+    1 + at_us,
+    1 + coalesce((SELECT max(mark) FROM tier_touched d WHERE d.tid = tier.tid), 0),
+    CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000
+) AS mark FROM tier;
 CREATE TABLE IF NOT EXISTS tier_ended (
     thread TEXT PRIMARY KEY,
     born INTEGER NOT NULL,
@@ -40,47 +46,40 @@ WHEN EXISTS (SELECT 1 FROM tier WHERE tid = OLD.tid) BEGIN
     DELETE FROM tier WHERE tid = OLD.tid;
     DELETE FROM tier_touched WHERE tid = OLD.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_thread AFTER UPDATE OF header, ttl_us, until_us, copied_by ON threads
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind) VALUES (NEW.tid, 0);
+CREATE TRIGGER IF NOT EXISTS tier_thread AFTER UPDATE OF header, ttl_us, until_us, copied_by ON threads BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 0, NULL, NULL FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_new_row AFTER INSERT ON rows
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, ns, id) VALUES (NEW.tid, 1, NEW.ns, NEW.id);
+CREATE TRIGGER IF NOT EXISTS tier_new_row AFTER INSERT ON rows BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 1, NEW.ns, NEW.id FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_other_row AFTER UPDATE ON rows
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, ns, id) VALUES (NEW.tid, 1, NEW.ns, NEW.id);
+CREATE TRIGGER IF NOT EXISTS tier_other_row AFTER UPDATE ON rows BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 1, NEW.ns, NEW.id FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_no_row AFTER DELETE ON rows
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = OLD.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, ns, id) VALUES (OLD.tid, 1, OLD.ns, OLD.id);
+CREATE TRIGGER IF NOT EXISTS tier_no_row AFTER DELETE ON rows BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 1, OLD.ns, OLD.id FROM tier_next WHERE tid = OLD.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_new_frame AFTER INSERT ON frames
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, id) VALUES (NEW.tid, 2, NEW.key);
+CREATE TRIGGER IF NOT EXISTS tier_new_frame AFTER INSERT ON frames BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 2, NULL, NEW.key FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_other_frame AFTER UPDATE ON frames
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, id) VALUES (NEW.tid, 2, OLD.key), (NEW.tid, 2, NEW.key);
+CREATE TRIGGER IF NOT EXISTS tier_other_frame AFTER UPDATE ON frames BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 2, NULL, OLD.key FROM tier_next WHERE tid = NEW.tid;
+    INSERT INTO tier_touched SELECT tid, mark, 2, NULL, NEW.key FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_no_frame AFTER DELETE ON frames
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = OLD.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, id) VALUES (OLD.tid, 2, OLD.key);
+CREATE TRIGGER IF NOT EXISTS tier_no_frame AFTER DELETE ON frames BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 2, NULL, OLD.key FROM tier_next WHERE tid = OLD.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_new_write AFTER INSERT ON writes
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = NEW.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, ns, id) VALUES (NEW.tid, 3, NEW.ns, NEW.id);
+CREATE TRIGGER IF NOT EXISTS tier_new_write AFTER INSERT ON writes BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 3, NEW.ns, NEW.id FROM tier_next WHERE tid = NEW.tid;
 END;
-CREATE TRIGGER IF NOT EXISTS tier_no_write AFTER DELETE ON writes
-WHEN EXISTS (SELECT 1 FROM tier WHERE tid = OLD.tid) BEGIN
-    INSERT INTO tier_touched (tid, kind, ns, id) VALUES (OLD.tid, 3, OLD.ns, OLD.id);
+CREATE TRIGGER IF NOT EXISTS tier_no_write AFTER DELETE ON writes BEGIN
+    INSERT INTO tier_touched SELECT tid, mark, 3, OLD.ns, OLD.id FROM tier_next WHERE tid = OLD.tid;
 END;
 INSERT INTO tier (tid, born) SELECT tid, 1 FROM threads WHERE tid NOT IN (SELECT tid FROM tier);
-INSERT INTO tier_touched (tid, kind, ns, id)
-    SELECT tid, 1, ns, id FROM rows WHERE tid IN (SELECT tid FROM tier WHERE born = 1);
-INSERT INTO tier_touched (tid, kind, ns, id)
-    SELECT DISTINCT tid, 3, ns, id FROM writes WHERE tid IN (SELECT tid FROM tier WHERE born = 1);
-INSERT INTO tier_touched (tid, kind, id)
-    SELECT tid, 2, key FROM frames WHERE tid IN (SELECT tid FROM tier WHERE born = 1);
+INSERT INTO tier_touched SELECT
+    tid, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 + row_number() OVER (), kind, ns, id
+FROM (
+    SELECT tid, 1 AS kind, ns, id FROM rows
+    UNION SELECT tid, 3, ns, id FROM writes
+    UNION SELECT tid, 2, NULL, key FROM frames
+) WHERE tid IN (SELECT tid FROM tier WHERE born = 1);
 UPDATE tier SET born = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 WHERE born = 1;
