@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -20,6 +19,7 @@ import pytest
 
 from langgraph_statekit import EffectLedger, open_saver
 from tests.examples.job import EXAMPLES, ITEMS, Job, Outcome, monitor, shop
+from tests.programs import run
 from tests.stores_table import DURABLE
 from tests.stores_under_test import Store
 
@@ -98,7 +98,7 @@ def test_a_kill_between_a_change_and_its_checkpoint_changes_the_price_once(
     job.provider = provider
     for nth in (1, 2, 40):
         command = [sys.executable, "-c", KILL_AFTER_CHANGE, str(EXAMPLES), str(nth), *job.options()]
-        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+        assert run(command, capture_output=True).returncode == -signal.SIGKILL
     job.finish()
     assert job.outcome() == undisturbed
     assert job.states()[-1]["repeats"] == 3
@@ -107,7 +107,7 @@ def test_a_kill_between_a_change_and_its_checkpoint_changes_the_price_once(
 def test_a_kill_between_a_steps_writes_and_its_checkpoint_ends_nothing(job: Job, undisturbed: Outcome) -> None:
     for nth in (1, 2, 3, 4, 5, 50):
         command = [sys.executable, "-c", KILL_AFTER_WRITES, str(EXAMPLES), str(nth), *job.options()]
-        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+        assert run(command, capture_output=True).returncode == -signal.SIGKILL
     job.finish()
     assert job.outcome() == undisturbed
 
