@@ -99,29 +99,29 @@ def _ends(values: dict[str, Any], name: str, mode: str, durability: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "durability"), [("ours", "sync"), ("ours", "async"), ("ours", "exit"), ("another's", "async")]
+    ("kind", "durability", "every"),
+    [("ours", "sync", 3), ("ours", "sync", 7), ("ours", "async", 3), ("ours", "exit", 7), ("another's", "async", 7)],
 )
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_run_that_dies_at_any_node_comes_to_the_same_end(name: str, mode: str, durability: str, kind: str) -> None:
+def test_a_run_that_dies_at_any_node_comes_to_the_same_end(
+    name: str, mode: str, durability: str, kind: str, every: int
+) -> None:
     build = GRAPHS[name]
     wanted = Counter[str]()
     expected = _run(build, InMemorySaver(), Fate(), wanted, mode, durability)
-    for every in (3, 7):
-        for place, fate, effects, done in _deaths(build, kind, mode, durability, every):
-            if fate.dead:
-                for item in place.open(Fate()).list(config()):
-                    at = item.parent_config
-                    assert at is None or place.open(Fate()).get_tuple(at) is not None
-            else:
-                assert done == expected
-            saver = _sampled(place.open(Fate()), every)
-            found = _run(build, saver, Fate(), effects, mode, durability)
-            assert _ends(found, name, mode, durability) == _ends(expected, name, mode, durability), (
-                f"{every=}, {fate.dies_at=}"
-            )
-            assert effects.keys() == wanted.keys()
-            saver.close()
+    for place, fate, effects, done in _deaths(build, kind, mode, durability, every):
+        if fate.dead:
+            for item in place.open(Fate()).list(config()):
+                at = item.parent_config
+                assert at is None or place.open(Fate()).get_tuple(at) is not None
+        else:
+            assert done == expected
+        saver = _sampled(place.open(Fate()), every)
+        found = _run(build, saver, Fate(), effects, mode, durability)
+        assert _ends(found, name, mode, durability) == _ends(expected, name, mode, durability), f"{fate.dies_at=}"
+        assert effects.keys() == wanted.keys()
+        saver.close()
 
 
 @pytest.mark.parametrize("kind", ["ours", "another's"])

@@ -16,6 +16,7 @@ from tests.programs import PIPE, Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
+demo = import_module("demo")
 monitor = import_module("price_monitor")
 shop = import_module("shop")
 
