@@ -175,7 +175,7 @@ def test_a_run_that_is_over_before_its_first_put_is_done_is_stored_too(mode: str
 
     def slow(saves: Any) -> Any:
         if any(isinstance(each, SaveRow) for each in saves):
-            assert asked.wait(20)
+            assert asked.wait(60)
         elif any(write.channel == "__interrupt__" for each in saves for write in each.writes):
             asked.set()
         return save(saves)
