@@ -110,7 +110,7 @@ def test_a_child_of_a_fork_leaves_to_its_parent_what_that_holds() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
         child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(100)
         before = len(list(saver.list(config("parent"))))
         ended = _app(saver).invoke({"log": [LONG]}, config("child"))["log"][-1] == "last"
         saver.flush()
