@@ -77,9 +77,9 @@ def test_killed_at_random_items_every_item_is_handled_once_and_in_order(
 ) -> None:
     store = new_store(killed_on)
     job = Job(tmp_path, catalogue, f"{store.url}?{urlencode(store.options)}", provider)
-    kills = sorted(random.SystemRandom().sample(range(2, ITEMS - 60), KILLS))
+    kills = sorted(random.SystemRandom().sample(range(2, ITEMS // 2), KILLS))
     # The pause keeps a monitor whose killer gets no processor time from reaching the end.
-    codes = [job.signal_at(item, signal.SIGKILL, "--delay-s", "0.05") for item in kills]
+    codes = [job.signal_at(item, signal.SIGKILL, "--delay-s", "0.03") for item in kills]
     assert codes == [-signal.SIGKILL] * KILLS, kills
     out = job.finish()
     assert "going on at item" in out
