@@ -4,6 +4,8 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
+# Tests start dozens of processes: what one of them compiled the others load.
+TESTED = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 INSTALL = $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet
 
 .PHONY: demo test test-langgraph lint format browser docs bench clean
@@ -12,10 +14,10 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/test.stamp
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(TESTED) -m pytest -n logical --dist worksteal $(ARGS)
 
 test-langgraph: $(VENV)/test.stamp
-	@$(BIN)/python -m tests.langgraph_suite.run $(ARGS)
+	@$(TESTED) -m tests.langgraph_suite.run $(ARGS)
 
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
@@ -28,7 +30,7 @@ format: $(VENV)/lint.stamp
 	$(BIN)/ruff format .
 
 browser: $(VENV)/browser.stamp
-	@$(BIN)/python -m pytest tests/browser tests/notebooks $(ARGS)
+	@$(TESTED) -m pytest tests/browser tests/notebooks $(ARGS)
 
 docs: $(VENV)/docs.stamp
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

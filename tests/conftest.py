@@ -69,11 +69,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "durable_name": (*DURABLE, *ON_REQUEST),
         "served_name": SERVED,
         "suite_name": ("sqlite", "redis", "tiered"),
+        "hard_name": ("redis", "tiered"),  # the latter keeps in SQLite what is hot
         "killed_name": ("sqlite", "redis", "postgres"),
     }
     for fixture, names in tables.items():
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, [name for name in names if name in chosen])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long ones, so that none is left to one core when all others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.docs.test_site import build
+from tests.docs.test_site import built
 
 PAGES = ("index", "stores", "performance", "reference/index", "reference/savers")
 CUT = """() => {
@@ -40,10 +39,10 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[str]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of a server of the site."""
-    build(tmp_path)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+    folder = built(tmp_path_factory)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

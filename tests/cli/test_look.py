@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -218,19 +219,21 @@ def test_control_characters_of_ids_and_values_do_not_reach_the_terminal(durable_
         assert all(c.isprintable() or c == "\n" for c in told.out), told.out
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(durable_store: Store) -> None:
-    with durable_store.open() as saver:
+def test_a_reader_that_goes_away_ends_the_command_quietly(new_store: Callable[[str], Store]) -> None:
+    store = new_store("sqlite")
+    with store.open() as saver:
         put(saver, {"text": "x" * 3_000_000})
     command = f"{sys.executable} -m langgraph_statekit show t --full --json | head -c 10; echo ${{PIPESTATUS[0]}}"
-    env = {**os.environ, "STATEKIT_URL": address(durable_store)}
+    env = {**os.environ, "STATEKIT_URL": address(store)}
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env, check=True)
     assert done.stderr == ""
     assert done.stdout.endswith("141\n")
 
 
-def test_output_that_the_terminal_cannot_encode_is_escaped(durable_store: Store) -> None:
-    with durable_store.open() as saver:
+def test_output_that_the_terminal_cannot_encode_is_escaped(new_store: Callable[[str], Store]) -> None:
+    store = new_store("sqlite")
+    with store.open() as saver:
         put(saver, {"text": "日本"})
-    told = process("show", "t", "--url", address(durable_store), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    told = process("show", "t", "--url", address(store), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert told.code == 0, told.err
     assert "\\u65e5" in told.out

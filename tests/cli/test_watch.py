@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +13,7 @@ from langgraph.graph import StateGraph
 
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.cli.kit import Log, Run, address, chain, named
+from tests.programs import PIPE, Program
 from tests.servers import wait_until
 from tests.stores_under_test import Store
 
@@ -75,9 +74,7 @@ def test_once_goes_on_with_what_there_is_and_exits_with_1_if_a_thread_needs_a_lo
 def test_it_watches_until_a_signal_and_tells_what_happens_line_by_line(store: Store) -> None:
     command = [sys.executable, "-m", "langgraph_statekit", "watch", "--url", address(store), "--json", "--graph", GRAPH]
     command += ["--quarantine-s", "0", "--every-s", "0.1"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    ) as process:
+    with Program(command, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
             wait_until(lambda: values(store, "left") == ["a", "b", "c"], "done", 60)
         finally:

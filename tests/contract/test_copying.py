@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
@@ -28,6 +27,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side, task_paths
 from tests.faces import LONG, checkpoint, config, id_of, metadata
 from tests.graphs.builders import DeltaLog, SnapshotLog, chain, fan_out, nested, question
+from tests.programs import run
 from tests.servers import Servers
 from tests.stores.pg import query
 from tests.stores_under_test import Store
@@ -207,7 +207,7 @@ def test_a_killed_copy_goes_on_and_writes_nothing_twice(durable_store: Store, tm
         fill(source)
         total = len([item for name in GRAPHS for item in source.list({"configurable": {"thread_id": name}})])
         command = [sys.executable, "-c", KILLED, url, durable_store.url, json.dumps(durable_store.options), "30"]
-        assert subprocess.run(command, timeout=120).returncode == -9
+        assert run(command, timeout=120).returncode == -9
         with durable_store.open() as target:
             result = copy_threads(source, target)
             assert (result.checkpoints, result.skipped) == (total - 29, 29)

@@ -99,7 +99,7 @@ def test_a_lease_tells_of_its_holder_and_its_work(real: StatekitSaver) -> None:
 
 def test_a_control_word_reaches_the_holder_and_leaves_the_lease_as_it_is(real: StatekitSaver) -> None:
     told: list[str] = []
-    lease = real.lease("t", graph="shop", ttl_s=0.6, on_control=lambda each: told.append(each.control))
+    lease = real.lease("t", graph="shop", ttl_s=1.5, on_control=lambda each: told.append(each.control))
     before = listed(real)["t"]
     assert claim(real, token=lease.token + 1, holder="", control=DRAIN) == before._replace()
     asked = claim(real, token=lease.token, holder="", control=DRAIN)
@@ -156,7 +156,7 @@ def test_one_of_many_who_saw_a_lease_that_is_over_gets_it(real: StatekitSaver, s
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     won = [held for number, held in enumerate(results) if held and held.holder == f"w{number}"]
     assert len(won) == 1
     assert won[0].token > first.token

@@ -44,11 +44,11 @@ async def test_history_is_bounded_and_the_thread_goes_on(
     saver = face(kept(Retention(keep_last=8)))
     app = chain(state).compile(checkpointer=saver)
     lengths = []
-    for index in range(24):
+    for index in range(16):
         await app.ainvoke({"log": [index, LONG]}, config())
         lengths.append(len(await ids(saver, config())))
     assert max(lengths) <= 8 + 2 * SLACK
-    expected = [item for run in range(24) for item in (run, LONG, "a", "b")]
+    expected = [item for run in range(16) for item in (run, LONG, "a", "b")]
     assert (await app.aget_state(config())).values["log"] == expected
     newest = [item async for item in app.aget_state_history(config(), limit=8)]
     assert len(newest) == 8

@@ -14,7 +14,7 @@ from langgraph_statekit import Misuse, StatekitSaver, copy_threads, migrate_thre
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.migrating import Migrated
 from tests.crash.faulty import Died, Faulty
-from tests.crash.test_crash import BEFORE_OR_AFTER, SAYS_NO, _stand_before
+from tests.crash.test_crash import BEFORE_OR_AFTER, SAYS_NO, _stand_before, with_acts
 from tests.faces import LONG, checkpoint, config, metadata
 from tests.graphs.builders import DeltaLog
 from tests.graphs.builders import chain as delta_chain
@@ -56,8 +56,7 @@ def seen(saver: StatekitSaver, thread: str) -> list[Any]:
     ]
 
 
-@BEFORE_OR_AFTER
-@pytest.mark.parametrize("replace", [False, True], ids=["new", "replaced"])
+@with_acts("replace", (False, False), (True, True))
 def test_a_copy_between_stores_that_dies_at_any_call_goes_on_where_it_stopped(
     store: Store, doom: tuple[Doom, int], replace: bool, acts: bool
 ) -> None:

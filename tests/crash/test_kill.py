@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.errors import Unavailable
 from tests.crash.worker import graph
 from tests.faces import LONG, checkpoint, config, metadata
+from tests.programs import Program, run
 from tests.servers import Server, postgres_server, redis_server, s3_server, wait_until
 from tests.stores.verbs import deltas
 from tests.stores_table import STORES
@@ -39,7 +39,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
     errors = tmp_path / "errors"
     for _ in range(KILLS):
         aim = len(effects.read_text().splitlines()) + random.randint(1, ITEMS // KILLS - 2)
-        with errors.open("w") as log, subprocess.Popen(command, stderr=log) as process:
+        with errors.open("w") as log, Program(command, stderr=log) as process:
 
             def reached() -> bool:
                 return len(effects.read_text().splitlines()) >= aim or process.poll() is not None
@@ -52,7 +52,7 @@ def test_a_killed_process_goes_on_where_it_stopped(durable_store: Store, tmp_pat
             noted = [int(line) for line in effects.read_text().splitlines()]
             assert done == list(range(len(done)))
             assert max(noted) in (len(done) - 1, len(done))
-    subprocess.run(command, check=True, timeout=120)
+    run(command, check=True, timeout=120)
     noted = [int(line) for line in effects.read_text().splitlines()]
     assert all(new - old in (0, 1) for old, new in pairwise(noted))
     assert len(noted) <= ITEMS + KILLS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from tests.crash.faulty import Died
 from tests.crash.mortal import GRAPHS, Build, Effects, Fate, Mortal, Place, loop, remembering
 from tests.crash.sampled_worker import graph as worker_graph
 from tests.faces import LONG, config
+from tests.programs import Program, run
 from tests.servers import wait_until
 from tests.stores_under_test import Store
 
@@ -99,29 +99,29 @@ def _ends(values: dict[str, Any], name: str, mode: str, durability: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "durability"), [("ours", "sync"), ("ours", "async"), ("ours", "exit"), ("another's", "async")]
+    ("kind", "durability", "every"),
+    [("ours", "sync", 3), ("ours", "sync", 7), ("ours", "async", 3), ("ours", "exit", 7), ("another's", "async", 7)],
 )
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_run_that_dies_at_any_node_comes_to_the_same_end(name: str, mode: str, durability: str, kind: str) -> None:
+def test_a_run_that_dies_at_any_node_comes_to_the_same_end(
+    name: str, mode: str, durability: str, kind: str, every: int
+) -> None:
     build = GRAPHS[name]
     wanted = Counter[str]()
     expected = _run(build, InMemorySaver(), Fate(), wanted, mode, durability)
-    for every in (3, 7):
-        for place, fate, effects, done in _deaths(build, kind, mode, durability, every):
-            if fate.dead:
-                for item in place.open(Fate()).list(config()):
-                    at = item.parent_config
-                    assert at is None or place.open(Fate()).get_tuple(at) is not None
-            else:
-                assert done == expected
-            saver = _sampled(place.open(Fate()), every)
-            found = _run(build, saver, Fate(), effects, mode, durability)
-            assert _ends(found, name, mode, durability) == _ends(expected, name, mode, durability), (
-                f"{every=}, {fate.dies_at=}"
-            )
-            assert effects.keys() == wanted.keys()
-            saver.close()
+    for place, fate, effects, done in _deaths(build, kind, mode, durability, every):
+        if fate.dead:
+            for item in place.open(Fate()).list(config()):
+                at = item.parent_config
+                assert at is None or place.open(Fate()).get_tuple(at) is not None
+        else:
+            assert done == expected
+        saver = _sampled(place.open(Fate()), every)
+        found = _run(build, saver, Fate(), effects, mode, durability)
+        assert _ends(found, name, mode, durability) == _ends(expected, name, mode, durability), f"{fate.dies_at=}"
+        assert effects.keys() == wanted.keys()
+        saver.close()
 
 
 @pytest.mark.parametrize("kind", ["ours", "another's"])
@@ -295,7 +295,7 @@ def test_a_killed_process_loses_fewer_than_so_many_steps(durable_store: Store, t
     ]
     for _ in range(3):
         aim = len(effects.read_text().splitlines()) + random.randint(1, items // 3 - 8)
-        with subprocess.Popen(command) as process:
+        with Program(command) as process:
 
             def reached() -> bool:
                 return len(effects.read_text().splitlines()) >= aim or process.poll() is not None
@@ -308,7 +308,7 @@ def test_a_killed_process_loses_fewer_than_so_many_steps(durable_store: Store, t
             noted = [int(line) for line in effects.read_text().splitlines()]
             assert done == list(range(len(done)))
             assert noted[-1] - len(done) < every
-    subprocess.run(command, check=True, timeout=120)
+    run(command, check=True, timeout=120)
     with durable_store.open() as saver:
         done = worker_graph(items, effects).compile(checkpointer=saver).get_state(config()).values["done"]
     assert done == sorted({int(line) for line in effects.read_text().splitlines()}) == list(range(items))
@@ -320,7 +320,7 @@ def test_a_process_that_ends_at_a_breakpoint_leaves_nothing_behind(durable_store
         *(sys.executable, "-m", "tests.crash.sampled_worker", durable_store.url, json.dumps(durable_store.options)),
         *("t", "7", str(effects), "50", "last"),
     ]
-    subprocess.run(command, check=True, timeout=120)
+    run(command, check=True, timeout=120)
     with open_saver(durable_store.url, **durable_store.options) as saver:
         found = saver.get_tuple(config())
         assert found is not None

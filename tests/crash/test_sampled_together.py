@@ -110,7 +110,7 @@ def test_a_child_of_a_fork_leaves_to_its_parent_what_that_holds() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
         child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(100)
         before = len(list(saver.list(config("parent"))))
         ended = _app(saver).invoke({"log": [LONG]}, config("child"))["log"][-1] == "last"
         saver.flush()
@@ -175,7 +175,7 @@ def test_a_run_that_is_over_before_its_first_put_is_done_is_stored_too(mode: str
 
     def slow(saves: Any) -> Any:
         if any(isinstance(each, SaveRow) for each in saves):
-            assert asked.wait(20)
+            assert asked.wait(60)
         elif any(write.channel == "__interrupt__" for each in saves for write in each.writes):
             asked.set()
         return save(saves)

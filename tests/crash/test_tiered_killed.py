@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.faces import LONG, config
+from tests.programs import Program
 from tests.servers import wait_until
 from tests.stores_under_test import Store
 
@@ -30,10 +30,10 @@ def test_killed_workers_lose_nothing_that_was_acknowledged(
     errors = tmp_path / "errors"
     options = json.dumps({**store.options, "mode": mode})
 
-    def start(worker: int, rounds: int) -> subprocess.Popen[bytes]:
+    def start(worker: int, rounds: int) -> Program:
         command = [sys.executable, "-m", "tests.crash.tiered_worker", store.url, options]
         with errors.open("ab") as told:
-            return subprocess.Popen([*command, str(worker), str(rounds), str(logs[worker])], stderr=told)
+            return Program([*command, str(worker), str(rounds), str(logs[worker])], stderr=told)
 
     for log in logs:
         log.touch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import subprocess
 import sys
@@ -51,17 +53,32 @@ def build(folder: Path) -> None:
     assert built.returncode == 0, built.stdout + built.stderr
 
 
+def built(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site, which the first test of a run that asks for it builds."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    site = shared / "site"
+    with open(shared / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not site.exists():
+            building = factory.mktemp("site")
+            build(building)
+            building.rename(site)
+    return site
+
+
 @pytest.mark.slow
-def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    build(tmp_path)
-    named = objects(tmp_path / "objects.inv")
-    pages = {str(page.relative_to(tmp_path)): Loaded(page) for page in tmp_path.rglob("*.html")}
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+    site = built(tmp_path_factory)
+    named = objects(site / "objects.inv")
+    pages = {str(page.relative_to(site)): Loaded(page) for page in site.rglob("*.html")}
     for name in langgraph_statekit.__all__:
         page, _, anchor = named[f"langgraph_statekit.{name}"].partition("#")
         assert anchor in pages[page].ids, name
     for name, page in pages.items():
         for link in page.links:
-            there = (tmp_path / name).parent / link.partition("#")[0]
+            there = (site / name).parent / link.partition("#")[0]
             assert name == "404.html" or there.is_file() or link.startswith("#"), f"{name} links to {link}"
         assert not [each for each in page.addresses if re.match(r"(https?:)?//", each)], name
     for source in (*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.py")):

@@ -149,7 +149,7 @@ def test_an_attempt_under_way_is_waited_for_and_not_made_again(saver: StatekitSa
 
     def slow() -> str:
         made.append(1)
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return "done"
 
     first = threading.Thread(target=ledger.run, args=("key", slow), kwargs={"config": AT})
@@ -161,7 +161,7 @@ def test_an_attempt_under_way_is_waited_for_and_not_made_again(saver: StatekitSa
     assert [effect.state for effect in ledger.list()] == ["pending"]
     go_on.set()
     for each in (first, second):
-        each.join(30)
+        each.join(60)
     assert (results, made) == (["done"], [1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from langgraph_statekit import open_saver
+from tests.programs import PIPE, Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
+demo = import_module("demo")
 monitor = import_module("price_monitor")
 shop = import_module("shop")
 
@@ -44,9 +45,9 @@ class Job:
         given |= {"provider": self.provider, "thread": self.thread}
         return [text for name, value in given.items() for text in (f"--{name}", str(value))]
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
+    def start(self, *more: str) -> Program:
         command = [sys.executable, str(EXAMPLES / "price_monitor.py"), *self.options(), *more]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+        return Program(command, stdout=PIPE, stderr=PIPE, text=True, cwd=self.folder)
 
     def run(self, *more: str) -> tuple[int, str, str]:
         with self.start(*more) as process:

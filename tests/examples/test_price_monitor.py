@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -20,6 +19,7 @@ import pytest
 
 from langgraph_statekit import EffectLedger, open_saver
 from tests.examples.job import EXAMPLES, ITEMS, Job, Outcome, monitor, shop
+from tests.programs import run
 from tests.stores_table import DURABLE
 from tests.stores_under_test import Store
 
@@ -77,9 +77,9 @@ def test_killed_at_random_items_every_item_is_handled_once_and_in_order(
 ) -> None:
     store = new_store(killed_on)
     job = Job(tmp_path, catalogue, f"{store.url}?{urlencode(store.options)}", provider)
-    kills = sorted(random.SystemRandom().sample(range(2, ITEMS - 60), KILLS))
+    kills = sorted(random.SystemRandom().sample(range(2, ITEMS // 2), KILLS))
     # The pause keeps a monitor whose killer gets no processor time from reaching the end.
-    codes = [job.signal_at(item, signal.SIGKILL, "--delay-s", "0.05") for item in kills]
+    codes = [job.signal_at(item, signal.SIGKILL, "--delay-s", "0.03") for item in kills]
     assert codes == [-signal.SIGKILL] * KILLS, kills
     out = job.finish()
     assert "going on at item" in out
@@ -98,7 +98,7 @@ def test_a_kill_between_a_change_and_its_checkpoint_changes_the_price_once(
     job.provider = provider
     for nth in (1, 2, 40):
         command = [sys.executable, "-c", KILL_AFTER_CHANGE, str(EXAMPLES), str(nth), *job.options()]
-        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+        assert run(command, capture_output=True).returncode == -signal.SIGKILL
     job.finish()
     assert job.outcome() == undisturbed
     assert job.states()[-1]["repeats"] == 3
@@ -107,7 +107,7 @@ def test_a_kill_between_a_change_and_its_checkpoint_changes_the_price_once(
 def test_a_kill_between_a_steps_writes_and_its_checkpoint_ends_nothing(job: Job, undisturbed: Outcome) -> None:
     for nth in (1, 2, 3, 4, 5, 50):
         command = [sys.executable, "-c", KILL_AFTER_WRITES, str(EXAMPLES), str(nth), *job.options()]
-        assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+        assert run(command, capture_output=True).returncode == -signal.SIGKILL
     job.finish()
     assert job.outcome() == undisturbed
 

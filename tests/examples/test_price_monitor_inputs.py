@@ -27,7 +27,10 @@ def test_output_that_cannot_be_written_is_one_clear_line(job: Job) -> None:
 def test_names_may_hold_what_the_output_cannot_show(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     job.thread = "nächtlich\n"
-    assert "starting at item 1" in job.finish()
+    command = [sys.executable, str(EXAMPLES / "price_monitor.py"), *job.options()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "starting at item 1" in done.stdout
 
 
 def test_help_shows_defaults_and_exit_codes(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

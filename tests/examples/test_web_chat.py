@@ -51,7 +51,7 @@ def site(tmp_path: Path, go_on: threading.Event) -> Iterator[str]:
             yield f"http://127.0.0.1:{sock.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(60)
 
 
 def shows(page: Any, *texts: str) -> None:

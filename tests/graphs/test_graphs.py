@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -92,13 +93,20 @@ SCRIPTS: dict[str, tuple[Run, Callable[[type], Any]]] = {
 }
 
 
+@cache
+def over_the_reference(name: str, mode: str, durability: str, state: type) -> Any:
+    """Return what a script comes to over InMemorySaver."""
+    script, build = SCRIPTS[name]
+    return script(App(build(state).compile(checkpointer=InMemorySaver()), mode, durability))
+
+
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_runs_as_over_the_reference(store: Store, name: str, mode: str, durability: str) -> None:
     script, build = SCRIPTS[name]
     for state in (Log, DeltaLog, SnapshotLog):
-        expected = script(App(build(state).compile(checkpointer=InMemorySaver()), mode, durability))
+        expected = over_the_reference(name, mode, durability, state)
         with store.open() as saver:
             assert script(App(build(state).compile(checkpointer=saver), mode, durability)) == expected
             if state is Log and durability != "exit":

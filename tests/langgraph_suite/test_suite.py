@@ -13,9 +13,9 @@ from tests.servers import Servers
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_checkpointer_test_of_langgraph_passes(suite_name: str, servers: Servers, request: Any) -> None:
-    hardest = {"tiered": "evicting"}.get(suite_name, suite_name)
-    counts = run(hardest, servers, all_features=request.config.getoption("--all-features"))
+def test_every_checkpointer_test_of_langgraph_passes(hard_name: str, servers: Servers, request: Any) -> None:
+    hardest = {"tiered": "evicting"}.get(hard_name, hard_name)
+    counts = run(hardest, servers, ["-n", "0"], all_features=request.config.getoption("--all-features"))
     assert counts.failed == 0, str(counts)
     assert counts.passed == EXPECTED.get(version("langgraph"), counts.passed)
     assert counts.passed > 600

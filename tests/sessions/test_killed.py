@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from langgraph_statekit import Conflict, SessionManager
+from tests.programs import PIPE, Program
 from tests.sessions.kit import chat, says
 from tests.stores_under_test import Store
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["sqlite", "redis"])
@@ -28,9 +25,7 @@ def test_another_device_goes_on_where_a_killed_process_was(
         sessions = SessionManager(saver, agent="support", version=1)
         made = sessions.create("ann")
         args = [store.url, json.dumps(store.options), made.session_id]
-        with subprocess.Popen(
-            [sys.executable, "-m", "tests.sessions.worker", *args], cwd=ROOT, stdout=subprocess.PIPE
-        ) as worker:
+        with Program([sys.executable, "-m", "tests.sessions.worker", *args], stdout=PIPE) as worker:
             try:
                 assert worker.stdout is not None
                 assert worker.stdout.readline() == b"in the turn\n"

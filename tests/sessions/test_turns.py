@@ -48,7 +48,7 @@ async def test_threads_and_tasks_stand_in_one_line(manager: SessionManager) -> N
     def hold() -> None:
         with manager.turn(made.session_id):
             begun.set()
-            go_on.wait(30)
+            go_on.wait(60)
             order.append("thread")
 
     async def follow() -> None:
@@ -177,7 +177,7 @@ async def test_a_client_that_is_cancelled_at_any_moment_gives_the_session_back(m
         while not task.done():
             task.cancel()
             await asyncio.sleep(0)
-        async with manager.turn(made.session_id, wait_s=20):
+        async with manager.turn(made.session_id, wait_s=60):
             pass
         assert (await manager.aget(made.session_id)).status == "idle"
     assert not manager._queues._lines

@@ -20,6 +20,6 @@ def stuck(state: Any) -> Any:
 if __name__ == "__main__":
     url, options, session_id = sys.argv[1:]
     saver = open_here(url, json.loads(options))
-    sessions = SessionManager(saver, agent="support", version=1, lease_s=1.0)
+    sessions = SessionManager(saver, agent="support", version=1, lease_s=3.0)
     with sessions.turn(session_id, device="phone") as turn:
         chat(saver, stuck).invoke(says("from the phone"), turn.config, durability="sync")

@@ -85,7 +85,7 @@ def network(server: Server, client: redis.Redis) -> Iterator[Network]:
 
 @pytest.fixture
 def far_saver(network: Network) -> Iterator[RedisSaver]:
-    with RedisSaver.from_url(f"redis://127.0.0.1:{network.port}", socket_timeout_s=0.5) as made:
+    with RedisSaver.from_url(f"redis://127.0.0.1:{network.port}", socket_timeout_s=2.0) as made:
         yield made
 
 

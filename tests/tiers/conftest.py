@@ -18,7 +18,13 @@ def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> I
     made.clean()
 
 
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Workers]:
-    with workers(tmp_path) as made:
+@pytest.fixture(scope="session")
+def all_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    with workers(tmp_path_factory.mktemp("workers")) as made:
         yield made
+
+
+@pytest.fixture
+def processes(all_processes: Workers) -> Iterator[Workers]:
+    yield all_processes
+    all_processes.end()

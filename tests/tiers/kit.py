@@ -101,10 +101,16 @@ class Workers:
         """What the processes complained of."""
         return self._errors.read_text()
 
-    def close(self) -> None:
-        """End all of them."""
+    def end(self) -> None:
+        """End all of them, and forget what they complained of."""
         for worker in self._started:
             worker.end()
+            worker.wait()
+        self._started.clear()
+        self._errors.write_text("")
+
+    def close(self) -> None:
+        """Start no more."""
         self._mother.communicate()
 
 

@@ -160,7 +160,7 @@ def test_the_first_view_reads_as_much_of_a_long_thread_as_of_a_short_one() -> No
             return super().loads_typed(data)
 
     counts = []
-    for length in (300, 10_000):
+    for length in (300, 3_000):
         saver = InMemorySaver(serde=(serde := Counting()))
         put(saver, "t", [{"n": at, "log": "x"} for at in range(length)])
         serde.loads = 0
@@ -185,7 +185,7 @@ async def test_the_first_view_asks_the_store_as_often_however_long_the_thread(
     for verb in ("load", "rows", "fill", "outline", "headers", "cells", "leases"):
         monkeypatch.setattr(real.backend, verb, count(verb, getattr(real.backend, verb)))
     counts = []
-    for length in (60, 300):
+    for length in (60, 150):
         put(real, f"t{length}", [{"n": at, "log": "x"} for at in range(length)])
         tt = TimeTravel(real, thread_id=f"t{length}")
         tt.label("begin", tt.at(0).id)

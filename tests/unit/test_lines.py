@@ -178,7 +178,7 @@ async def test_a_line_that_is_being_opened_when_all_are_closed_is_closed_as_well
 
     def slowly() -> Pair:
         asked.set()
-        assert go.wait(20)
+        assert go.wait(60)
         return kit.open()
 
     lines._open_line = slowly
@@ -289,7 +289,7 @@ def test_calls_of_one_loop_do_not_wait_for_the_line_of_another_that_ends() -> No
         task = kit.call(b"a")
         assert await line.got(1) == b"a"
         queued.set()
-        answered.wait(30)
+        answered.wait(60)
         line.theirs.send(b"!")
         assert await task == "line"
         await asyncio.sleep(0)
@@ -308,10 +308,10 @@ def test_sync_calls_that_block_loops_do_not_wait_for_the_lines_of_these_loops() 
 
     async def blocked() -> str:
         line = await kit.line()
-        under_way.wait(30)
+        under_way.wait(60)
         task = kit.call(b"a")
         assert await line.got(1) == b"a"
-        under_way.wait(30)
+        under_way.wait(60)
         future: Future[str] = Future()
         kit.batcher.add(b"sync", future)
         me = threading.get_ident()

@@ -29,7 +29,7 @@ class Gate:
     def __call__(self, items: Sequence[int]) -> Sequence[int | Exception]:
         self.batches.append(list(items))
         self.entered.release()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
         return [ValueError(f"{item}") if item < 0 else item * 10 for item in items]
 
 
@@ -46,7 +46,7 @@ async def test_what_waits_together_is_one_call_and_a_bad_item_fails_alone() -> N
     gate, pool = Gate(), Threads(4)
     batcher: Batcher[int, int] = Batcher(gate)
     first = asyncio.create_task(pool.batched(batcher, 1))
-    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=60)
     others = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, -3, 4)]
     await asyncio.sleep(0)
     gate.open.set()
@@ -89,7 +89,7 @@ def test_threads_share_calls_and_nobody_is_left_waiting() -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     assert sorted(results) == sorted(n * 1000 + k + 1 for n in range(8) for k in range(200))
     assert sum(calls) == 1600
     pool.close()
@@ -190,7 +190,7 @@ def test_a_child_of_a_fork_saves_though_its_parent_was_busy() -> None:
     pool = Threads(1)
     busy = threading.Thread(target=lambda: run_sync(Blocking(pool).batched(batcher, 1)))
     busy.start()
-    assert gate.entered.acquire(timeout=10)
+    assert gate.entered.acquire(timeout=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
         child = os.fork()
@@ -200,7 +200,7 @@ def test_a_child_of_a_fork_saves_though_its_parent_was_busy() -> None:
         os._exit(0 if run_sync(Blocking(pool).batched(batcher, 2)) == 20 else 1)
     assert os.waitpid(child, 0)[1] == 0
     gate.open.set()
-    busy.join(10)
+    busy.join(60)
 
 
 def test_no_workers_are_refused() -> None:
@@ -241,7 +241,7 @@ async def test_a_slow_batch_does_not_hold_up_a_save() -> None:
 
     batcher = Batcher(call)
     slow = asyncio.create_task(pool.batched(batcher, 1))
-    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=60)
     assert await asyncio.wait_for(pool.batched(batcher, 2), 10) == 2
     gate.open.set()
     assert await slow == 10
@@ -264,7 +264,7 @@ async def test_a_save_cancelled_before_its_turn_is_left_out() -> None:
     gate, pool = Gate(), Threads(2)
     batcher: Batcher[int, int] = Batcher(gate)
     first = asyncio.create_task(pool.batched(batcher, 1))
-    assert await asyncio.to_thread(gate.entered.acquire, timeout=10)
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=60)
     waiting = [asyncio.create_task(pool.batched(batcher, item)) for item in (2, 3)]
     await asyncio.sleep(0)
     waiting[0].cancel()

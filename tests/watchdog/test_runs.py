@@ -27,7 +27,7 @@ def test_a_fence_that_is_about_to_begin_is_waited_for(monkeypatch: pytest.Monkey
     def late(thread: threading.Thread) -> None:
         if thread.name == "statekit-fence":
             begins.set()
-            assert go.wait(30)
+            assert go.wait(60)
         start(thread)
 
     job: Any = SimpleNamespace(callers=None)

@@ -228,7 +228,7 @@ def test_a_thread_that_is_stuck_is_drained_and_if_that_does_not_help_taken_away(
 
     running = threading.Thread(target=worker)
     running.start()
-    assert world.hung.wait(30)
+    assert world.hung.wait(60)
     back = Rollback(to="parent", max_attempts=2, backoff=Backoff(0))
     patient = supervisor(saver, world, policy=back, stuck_s=0.2, drain_s=LONG_S)
     wait_until(lambda: outcomes(patient.once()) == ["draining"], "draining")
@@ -241,7 +241,7 @@ def test_a_thread_that_is_stuck_is_drained_and_if_that_does_not_help_taken_away(
     (rolled,) = [event for event in told if isinstance(event, RolledBack)]
     assert (rolled.reason, rolled.attempt) == ("stuck", 1)
     world.let_go.set()
-    running.join(30)
+    running.join(60)
     assert len(fenced) == 1
     assert world.graph(saver).get_state(SHOP).values["done"] == [0, 1, 2, 3, 4, 5]
 
@@ -252,7 +252,7 @@ def test_a_holder_that_is_asked_to_stop_hands_the_thread_over_to_any_supervisor(
     world = World()
     world.hangs = 2
     control = RunControl()
-    lease = saver.lease("t", graph="shop", ttl_s=0.6, on_control=lambda each: control.request_drain(each.control))
+    lease = saver.lease("t", graph="shop", ttl_s=1.5, on_control=lambda each: control.request_drain(each.control))
     done: list[str] = []
 
     def worker() -> None:
@@ -264,11 +264,11 @@ def test_a_holder_that_is_asked_to_stop_hands_the_thread_over_to_any_supervisor(
 
     running = threading.Thread(target=worker)
     running.start()
-    assert world.hung.wait(30)
+    assert world.hung.wait(60)
     saver.backend.claim([Claim("t", "", "", 0, lease.token, control=DRAIN)])
     wait_until(lambda: control.drain_requested, "asked")
     world.let_go.set()
-    running.join(30)
+    running.join(60)
     assert done == ["GraphDrained"]
     events = supervisor(saver, world).once()
     assert outcomes(events) == ["resumed", "finished"]
@@ -285,11 +285,11 @@ def test_a_supervisor_that_is_stopped_hands_over_what_it_runs(saver: StatekitSav
     first = supervisor(saver, world, every_s=0.05)
     running = threading.Thread(target=first.run)
     running.start()
-    assert world.hung.wait(30)
+    assert world.hung.wait(60)
     assert supervisor(saver, world).once() == [], "it is under way elsewhere"
     first.stop()
     threading.Timer(0.2, world.let_go.set).start()
-    running.join(30)
+    running.join(60)
     assert not running.is_alive()
     assert outcomes(supervisor(saver, world).once()) == ["resumed", "finished"]
     assert world.effects == [0, 1, 2, 3, 4, 5]

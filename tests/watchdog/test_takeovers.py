@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ import pytest
 
 from langgraph_statekit.processes import STOPPED, Process
 from langgraph_statekit.watchdog.supervisor import Supervisor
+from tests.programs import PIPE, Program
 from tests.servers import wait_until
 from tests.stores_under_test import Store
 from tests.watchdog import worker
@@ -40,10 +39,10 @@ class Stage:
         self.provider = Provider(folder, strict=kind == "strict")
 
     @contextmanager
-    def worker(self, *acts: str, threads: str = "t") -> Iterator[subprocess.Popen[str]]:
+    def worker(self, *acts: str, threads: str = "t") -> Iterator[Program]:
         given = (self.store.url, json.dumps(self.store.options), str(self.folder), threads, self.kind)
         command = [sys.executable, "-m", "tests.watchdog.worker", *given, *acts]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with Program(command, stdout=PIPE, stderr=PIPE, text=True) as process:
             try:
                 yield process
             finally:
@@ -82,7 +81,7 @@ def stage(
     return make
 
 
-def wait_stopped(process: subprocess.Popen[str]) -> None:
+def wait_stopped(process: Program) -> None:
     def stopped() -> bool:
         assert process.poll() is None, process.communicate()
         return (Path("/proc") / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -155,10 +154,7 @@ def test_many_supervisors_together_recover_each_thread_once(stage: Callable[[str
         wait_until(lambda: sum(not each.held for each in looking.leases()) == len(threads), "all leases over")
     command = [sys.executable, "-m", "langgraph_statekit", "watch", "--url", url, "--json", "--every-s", "0.05"]
     command += ["--quarantine-s", "0", "--graph", "items=tests.watchdog.worker:make_graph"]
-    watching = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-        for _ in range(SUPERVISORS)
-    ]
+    watching = [Program(command, stdout=PIPE, stderr=PIPE, text=True) for _ in range(SUPERVISORS)]
     try:
         with at.supervisor() as looking:
             wait_until(lambda: not list(looking.leases()), "all recovered", 60)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.programs import PIPE, Program, run
 from tests.servers import wait_until
 from tests.stores_under_test import Store
 
@@ -80,15 +79,14 @@ def test_a_running_agent_gets_new_code_between_two_steps(
     store = new_store(name)
     effects = tmp_path / "effects"
     given = [store.url, json.dumps(store.options), str(effects)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = deploy(tmp_path, "old", True, "work")
-    with subprocess.Popen([*command, *given], stdout=subprocess.PIPE, env=environment) as old:
+    with Program([*command, *given], stdout=PIPE) as old:
         wait_until(lambda: effects.exists() and "old 3" in effects.read_text(), "item 3 of the old code")
         command = deploy(tmp_path, "new", False, node)
         old.terminate()
         output, _ = old.communicate()
     assert (json.loads(output), old.returncode) == ("deploy", 0)
-    output = subprocess.run([*command, *given], stdout=subprocess.PIPE, env=environment, check=True).stdout
+    output = run([*command, *given], stdout=PIPE, check=True).stdout
     expected = [*(f"old {i}" for i in range(4)), "new 4", "new 5"]
     assert json.loads(output) == {"i": 6, "done": expected}
     assert effects.read_text().splitlines() == expected

@@ -32,7 +32,7 @@ from tests.stores_under_test import open_here
 
 ITEMS = 12
 WIDE = 200
-TTL_S = 1.0
+TTL_S = 2.0
 FOLDER = "STATEKIT_TEST_FOLDER"
 KIND = "STATEKIT_TEST_KIND"
 

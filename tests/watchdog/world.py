@@ -45,7 +45,7 @@ class World:
         if self.hangs == i:
             self.hangs = -1
             self.hung.set()
-            assert self.let_go.wait(30)
+            assert self.let_go.wait(60)
         update: State = {"answer": interrupt("go on?")} if self.asks == i else {}
         self.effects.append(i)
         return {**update, "i": i + 1, "done": [i]}
