@@ -77,6 +77,7 @@ def test_verify_finds_a_damaged_pack(store: Store, run: Run) -> None:
     assert [each["where"] for each in told.json["problems"]] == ["the cold store"]
 
 
+@pytest.mark.without("ttl_s")
 def test_replicas_are_filled_verified_and_told_of(store: Store, run: Run, tmp_path: Path) -> None:
     assert run("archive", "--all", "--url", address(store)).code == 0
     replica = f"file://{tmp_path}/replica"

@@ -99,6 +99,57 @@ def test_what_retention_left_is_as_safe_as_what_was_saved(store: Store) -> None:
             list(saver.list(config()))
 
 
+def test_an_older_state_that_was_put_back_is_read_as_it_was(store: Store) -> None:
+    """What the docs say nobody notices: the order, what is removed, what is in its own place as it once was."""
+    with store.open(encryption=ENCRYPTION, require_encryption=True, retention=None) as saver:
+        at = config()
+        for id in "123":
+            new = {"id": id, "channel_values": {"x": LONG + id}, "channel_versions": {"x": id}}
+            at = saver.put(at, {**made(), **new}, {}, {"x": id})
+        saver.put_writes(config(id="1"), [("__error__", "first")], "task")
+        inner = saver.backend.inner
+        stored = [inner.load("t", "", id) for id in "123"]
+        saver.put_writes(config(id="1"), [("__error__", "second")], "task")
+        header = inner.headers(["t"])["t"]
+        inner.drop_thread("t")
+        saves: list[Save] = []
+        for each in (stored[1], stored[0]):  # the third one is gone, and a value of the second
+            assert each is not None
+            frames = list(each.frames.values()) if each is stored[0] else []
+            saves.append(SaveRow(each.row, frames, whole=True, header=header))
+            saves += [SaveWrites(each.row.ref, each.writes, header=header)] * bool(each.writes)
+        assert inner.save(saves) == [True] * len(saves)
+    with store.open(encryption=ENCRYPTION, require_encryption=True) as fresh:
+        found = fresh.get_tuple(config())
+        assert found is not None
+        assert (found.checkpoint["id"], found.pending_writes) == ("1", [("task", "__error__", "first")])
+        assert [item.checkpoint["id"] for item in fresh.list(config())] == ["1", "2"]
+        assert fresh.get_tuple(config(id="3")) is None
+        # Whoever knows which checkpoint is the latest gets it by its id, whatever its place, and its true parent.
+        known = fresh.get_tuple(config(id="2"))
+        assert known is not None
+        assert known.checkpoint["channel_versions"] == {"x": "2"}
+        assert known.checkpoint["channel_values"] == {}
+        assert known.parent_config is not None
+        assert known.parent_config["configurable"]["checkpoint_id"] == "1"
+
+
+def test_a_record_of_an_earlier_life_of_its_thread_is_corrupt(store: Store) -> None:
+    with store.open(encryption=ENCRYPTION, require_encryption=True, retention=None) as saver:
+        inner = saver.backend.inner
+        saver.put(config(), {**made(), "id": "1"}, {}, {"x": "1"})
+        earlier = inner.load("t", "", "1")
+        assert earlier is not None
+        saver.delete_thread("t")
+        saver.put(config(), {**made(), "id": "2"}, {}, {"x": "1"})
+        header = inner.headers(["t"])["t"]
+        assert inner.save([SaveRow(earlier.row, list(earlier.frames.values()), whole=True, header=header)]) == [True]
+        with pytest.raises(Corrupt, match=NOTICED):
+            saver.get_tuple(config())
+        with pytest.raises(Corrupt, match=NOTICED):
+            list(saver.list(config()))
+
+
 @pytest.mark.parametrize("kind", ["row", "frame", "write"])
 @pytest.mark.parametrize("how", ["altered", "cut", "moved", "of another thread"])
 def test_a_record_that_was_tampered_with_in_the_store_is_corrupt(store: Store, kind: str, how: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -42,6 +43,23 @@ def test_a_tombstone_goes_after_its_time_and_the_id_may_be_used_again(here: Plac
     here.lose_hot()
     with here.open(retry_s=10.0) as saver:
         assert seen(saver) == before
+
+
+@pytest.mark.parametrize("name", ["tiered", "tiered-postgres"])
+def test_a_thread_that_nobody_used_expires_though_the_cold_store_lacks_some_of_it(
+    name: str, new_store: Callable[[str], Any]
+) -> None:
+    store = new_store(name)
+    with store.open(ttl_s=60.0, max_lag_s=3600.0) as saver:
+        assert len(list(grow(saver, 2))) == 2
+        saver.flush()
+        assert len(list(grow(saver, 1))) == 1
+        assert saver.tiers._tier.dirty(1 << 62, 10) == [THREAD]
+        store._hot.advance(3600)
+        assert seen(saver) == {}
+        assert not saver.deleted(THREAD)
+        saver.sweep()
+        assert saver.deleted(THREAD)
 
 
 def test_a_tombstone_stays_until_all_replicas_have_it(two: Two) -> None:
