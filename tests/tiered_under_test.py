@@ -79,7 +79,9 @@ class TieredStore(Store):
         saver.setup()
         for thread in saver.tiers._tier.dirty(1 << 62, 1000):
             saver.tiers.moving.upload(thread)
-        for other in [each for each in self._opened if each is not saver and not each.tiers.uploading._closing]:
+        for other in [
+            each for each in self._opened if each is not saver and not each.tiers.uploading._background.closing
+        ]:
             for page in other.tiers._hot.threads():
                 for thread in page:
                     other.tiers.moving.upload(thread)  # waits for one under way, which leaves a pack for a moment

@@ -21,7 +21,7 @@ _STUB_US: Final = 24 * 3600 * 1_000_000
 """For how long a thread that went leaves a note of it; no thaw and no upload takes that long."""
 _STATE: Final = """
 SELECT t.tid, tier.born, tier.epoch, tier.complete OR e.born IS NOT NULL,
-    NOT EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = t.tid), e.born IS NOT NULL
+    NOT EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = t.tid), e.born IS NOT NULL, tier.gen
 FROM alive t JOIN tier ON tier.tid = t.tid LEFT JOIN tier_ended e ON e.thread = t.thread WHERE t.thread = ?
 """
 _ENDED: Final = """
@@ -140,9 +140,9 @@ class SqliteTier:
             [at_us] = db.execute(f"SELECT max(at_us) {done}", (tid, mark)).fetchone()
             db.execute(f"DELETE {done}", (tid, mark))
             db.execute(
-                "UPDATE tier SET complete = ?1 OR (complete AND epoch = ?2), epoch = ?2, at_us = max(at_us, ?3)"
-                " WHERE tid = ?4",
-                (complete, epoch, at_us or 0, tid),
+                "UPDATE tier SET complete = ?1 OR (complete AND epoch = ?2), epoch = ?2, at_us = max(at_us, ?3),"
+                " gen = max(gen, ?4) WHERE tid = ?5",
+                (complete, epoch, at_us or 0, gen, tid),
             )
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born < ?", (thread, born))
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
@@ -179,7 +179,8 @@ class SqliteTier:
             )
             _insert(db, tid, held)
             db.execute(
-                "INSERT INTO tier VALUES (?, ?, ?, 1, ?)", (tid, max(self.now_us(), before + 1), epoch, self.now_us())
+                "INSERT INTO tier VALUES (?, ?, ?, 1, ?, ?)",
+                (tid, max(self.now_us(), before + 1), epoch, self.now_us(), gen),
             )
             return True
 
@@ -218,9 +219,9 @@ def _statements() -> Iterator[str]:
             statement = ""
 
 
-def _state(found: tuple[int, int, str, int, int, int]) -> State:
-    _, born, epoch, complete, clean, ended = found
-    return State(born, epoch, bool(complete), bool(clean), bool(ended))
+def _state(found: tuple[int, int, str, int, int, int, int]) -> State:
+    _, born, epoch, complete, clean, ended, gen = found
+    return State(born, epoch, bool(complete), bool(clean), bool(ended), gen=gen)
 
 
 def _tid(db: sqlite3.Connection, thread: str, born: int) -> int | None:

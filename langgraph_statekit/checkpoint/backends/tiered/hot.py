@@ -24,6 +24,7 @@ class State(NamedTuple):
         clean: Whether all that is here is in the cold store.
         ended: Whether the life that the cold store has, if any, has ended here, by expiry or removal.
         here: Whether the thread is here; if not, it has ended.
+        gen: The generation of the cold head that has what was uploaded; of a later one it is not known here.
     """
 
     born: int
@@ -32,6 +33,7 @@ class State(NamedTuple):
     clean: bool = True
     ended: bool = False
     here: bool = True
+    gen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
