@@ -152,7 +152,8 @@ def _chosen(given: Namespace, every: Callable[[], list[str]]) -> list[str]:
 
 
 def _every(saver: TieredSaver) -> list[str]:
-    return [id for page in saver.tiers.threads() for id in page]
+    hot = [id for page in saver.tiers.hot_threads() for id in page]
+    return list(dict.fromkeys([*_cold(saver), *hot]))
 
 
 def _cold(saver: TieredSaver) -> list[str]:

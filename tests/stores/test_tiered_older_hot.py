@@ -160,3 +160,25 @@ def test_a_hot_store_that_was_not_told_of_an_upload_is_not_taken_for_older(
         assert told.events == []
         assert saver.archive("t")
         assert history(saver, "t") == after
+
+
+@pytest.mark.parametrize("act", ["read", "save", "sweep", "restore"])
+def test_a_thread_that_only_the_older_state_takes_for_expired_lives_on(tiers: Tiers, act: str) -> None:
+    with tiers.open(ttl_s=3600) as saver:
+        ids = put(saver, 3)
+        saver.flush()
+        before = history(saver, "t")
+    tiers.hot.advance(7200)  # as if it had come back from a time before the thread was used last
+    with tiers.open(ttl_s=3600) as saver:
+        if act == "save":
+            ids += put(saver, 1)
+        elif act == "sweep":
+            saver.sweep()
+        elif act == "restore":
+            assert saver.restore(prefix="") == ["t"]
+        found = history(saver, "t")
+        assert [*found] == ids
+        assert {id: found[id] for id in before} == before
+        assert len(put(saver, 1)) == 1
+    with tiers.open_below() as below:
+        assert len(history(below, "t")) == len(ids) + 1

@@ -243,11 +243,14 @@ class PostgresTier:
 
     def buried(self, thread: str, born: int, gen: int) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
-            ask(_LOCK, thread)
+            held = ask("SELECT 1 FROM {schema}.threads WHERE thread_id = %b FOR UPDATE", thread)
+            # With the locks, and no later life, nobody begins one before this counts.
+            old = ask("SELECT 1 FROM {schema}.tier WHERE thread_id = %b AND born <= %b FOR UPDATE", thread, born)
             ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born <= %b", thread, born)
-            state = ask(_STATE, thread)[0]
-            if not (_state(state) or State(0)).here:  # what a sweep has left of it
-                for text in _DROP[1:]:
+            # It has expired, or a sweep has left something of it.
+            if old and not (_state(ask(_STATE, thread)[0]) or State(0)).here:
+                self._quiet(ask)
+                for text in _DROP if held else _DROP[1:]:
                     ask(text, thread)
             ask(_STUB, digest(thread), born, gen)
 
@@ -296,7 +299,7 @@ def _state(found: tuple[Any, ...]) -> State | None:
     swept = complete and born is not None  # it had writes only
     if ended is None and not (over and born is not None) and not swept:
         return None
-    return State(max(ended or 0, born or 0), ended=True, here=False)
+    return State(max(ended or 0, born or 0), ended=True, here=False, over=bool(over) and ended is None)
 
 
 def _pack(ask: Callable[..., list[Any]], thread: str, whole: bool) -> Pack:

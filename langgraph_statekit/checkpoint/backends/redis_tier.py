@@ -153,7 +153,7 @@ def _state(told: Sequence[Any]) -> State | None:
     if here:
         return State(int(born), (epoch or b"").decode(), over or complete == b"1", not touched, over, gen=int(gen or 0))
     if over or (born and (rows or complete == b"1")):
-        return State(max(int(born or 0), int(ended or 0)), ended=True, here=False)
+        return State(max(int(born or 0), int(ended or 0)), ended=True, here=False, over=not over and bool(rows))
     return None
 
 

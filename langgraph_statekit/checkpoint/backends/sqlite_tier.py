@@ -98,8 +98,10 @@ class SqliteTier:
             found = db.execute(_STATE, (thread,)).fetchone()
             if found is not None:
                 return _state(found)
-            ended = db.execute(f"SELECT max(born) FROM ({_ENDED}) WHERE thread = ?", (thread,)).fetchone()
-            return None if ended[0] is None else State(ended[0], ended=True, here=False)
+            removed = "EXISTS (SELECT 1 FROM tier_ended WHERE thread = ?1)"
+            find = f"SELECT max(born), {removed} FROM ({_ENDED}) WHERE thread = ?1"
+            born, is_removed = db.execute(find, (thread,)).fetchone()
+            return None if born is None else State(born, ended=True, here=False, over=not is_removed)
 
     def ended(self) -> Sequence[str]:
         with self._reading() as db:
@@ -197,6 +199,10 @@ class SqliteTier:
     def buried(self, thread: str, born: int, gen: int) -> None:
         with self._writing() as db:
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born <= ?", (thread, born))
+            find = "SELECT t.tid FROM threads t JOIN tier USING (tid) WHERE t.thread = ? AND tier.born <= ?"
+            expired = db.execute(f"{find} AND t.tid NOT IN (SELECT tid FROM alive)", (thread, born)).fetchone()
+            if expired is not None:
+                _drop(db, expired[0])
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
 
     def forget(self, thread: str, born: int) -> None:

@@ -209,8 +209,8 @@ class TieredSaver(StatekitSaver):
 
     def _restorable(self, *, copies: bool) -> list[str]:
         """Return the ids of all threads; also of those that the hot store alone has, unless copies are made."""
-        pages = self.tiers.cold_threads() if copies else self.tiers.threads()
-        return [from_text(thread) for page in pages for thread in page]
+        tiers = [self.tiers.cold_threads()] if copies else [self.tiers.cold_threads(), self.tiers.hot_threads()]
+        return [from_text(id) for id in dict.fromkeys(id for pages in tiers for page in pages for id in page)]
 
     def _restore(self, thread: str, target: str, at: datetime | str | None, into: TieredSaver) -> bool:
         if at is None and thread == target and into is self:

@@ -281,10 +281,14 @@ class TieredBackend:
                 yield page
 
     def sweep(self, orphans_us: int) -> Swept:
+        self._bury_ended()  # first, while it can be told that time alone ended them
         swept = self._hot.sweep(orphans_us)
+        self._bury_ended()
+        return swept
+
+    def _bury_ended(self) -> None:
         for thread in self._tier.ended():
             self.moving.upload(thread)
-        return swept
 
     def sweep_cold(self, lost_s: float) -> int:
         """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""

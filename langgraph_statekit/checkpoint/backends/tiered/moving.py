@@ -166,19 +166,27 @@ class Moving:
         raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> None:
-        """Remove from the cold store what has ended in the hot one."""
-        born = 0
+        """Remove from the cold store what has ended in the hot one.
+
+        Not what only its time ended, if in the cold store that was set anew since: the hot one went back in time.
+        """
+        born, is_over = 0, False
 
         def ended() -> int | None:
-            nonlocal born
+            nonlocal born, is_over
             state = self._hot.state(thread)
             if state is None or state.here:
                 return None
-            born = state.born
+            born, is_over = state.born, state.over
             return born
 
         if ended() is None:
             return
+        if is_over:
+            head, _ = self._cold.head(thread)
+            if head.live and not self._cold.over(head, sure=True):
+                self._hot.buried(thread, born, head.gen)
+                return
         gen = self._cold.bury(thread, ended)
         if gen is not None:
             self._cold.clear(thread)
@@ -193,6 +201,9 @@ class Moving:
         for pause_s in pauses(thread):
             state = self._hot.state(thread)
             born = 0 if state is None else state.born
+            if state is not None and state.over:
+                found = self._reading.image(thread)  # for which it may have been set anew
+                return (None if found is None else found[1]), born
             if state is not None and (state.complete or not state.here):
                 return None, born
             head = self._reading.head(thread)
@@ -218,8 +229,10 @@ class Moving:
         for pause_s in pauses(thread):
             state = self._hot.state(thread)
             if state is not None and not state.here:
-                self.upload(thread)  # buries it
-                return False
+                self.upload(thread)  # buries it, or finds that it goes on in the cold store
+                if not state.over:
+                    return False
+                continue
             if state is not None and state.complete:
                 return True
             if state is None:
