@@ -171,6 +171,19 @@ class BacklogTold(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HotStoreBehind(Event):
+    """The hot store of a `TieredSaver` came back in an older state than the cold one has of a thread.
+
+    Both have all of the thread again. Others may be behind too: `restore` brings them up before they are used.
+
+    Attributes:
+        checkpoints: How many it lacked, or lacked writes of.
+    """
+
+    checkpoints: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaTold(Event):
     """A replica of a `TieredSaver` did not take a change, or takes them again.
 

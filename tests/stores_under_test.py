@@ -75,6 +75,10 @@ class Store:
         """Let time pass for threads, leases and (but in object stores) cells, by what is stored of their ends."""
         raise NotImplementedError
 
+    def backup(self) -> Callable[[], None]:
+        """Copy all that it holds, and return what puts the copy back."""
+        raise NotImplementedError
+
     def lose(self) -> None:
         """Lose all that it holds, as with its disk or by one command of its server."""
         raise NotImplementedError
@@ -121,6 +125,18 @@ class SqliteStore(Store):
             for table in ("threads", "leases", "cells"):
                 db.execute(f"UPDATE {table} SET until_us = until_us - ? WHERE until_us > 0", [int(seconds * 1e6)])
 
+    def backup(self) -> Callable[[], None]:
+        copy = sqlite3.connect(":memory:")
+        with closing(sqlite3.connect(self._path)) as db:
+            db.backup(copy)
+
+        def put_back() -> None:
+            with closing(sqlite3.connect(self._path, timeout=30)) as db:
+                copy.backup(db)
+            copy.close()
+
+        return put_back
+
     def lose(self) -> None:
         for path in self._path.parent.glob(f"{self._path.name}*"):
             path.unlink()
@@ -166,6 +182,17 @@ class RedisStore(Store):
                 if (end := client.pexpiretime(key)) > 0:
                     client.pexpireat(key, end - ms)
 
+    def backup(self) -> Callable[[], None]:
+        with self._client() as client:
+            copy = {key: client.dump(key) for key in client.scan_iter(self._keys, 1000)}
+
+        def put_back() -> None:
+            self.clean()
+            with self._client() as client:
+                self._ask(client, [("RESTORE", key, 0, data) for key, data in copy.items() if data is not None])
+
+        return put_back
+
     def lose(self) -> None:
         self.clean()
 
@@ -210,6 +237,26 @@ class PostgresStore(Store):
             for table in ("threads", "leases", "cells"):
                 earlier = "SET until_us = until_us - %s WHERE until_us > 0"
                 db.execute(f'UPDATE "{self._schema}".{table} {earlier}', [int(seconds * 1e6)])
+
+    def backup(self) -> Callable[[], None]:
+        named = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'migrations'"
+        with self._connect() as db:
+            tables = [name for (name,) in db.execute(named, [self._schema]).fetchall()]
+            db.execute(f'CREATE SCHEMA "{self._schema}@backup"')
+            for name in tables:
+                db.execute(f'CREATE TABLE "{self._schema}@backup"."{name}" AS TABLE "{self._schema}"."{name}"')
+
+        def put_back() -> None:
+            with self._connect() as db, db.transaction():
+                db.execute("SET LOCAL session_replication_role = replica")  # so that no trigger runs
+                db.execute("TRUNCATE " + ", ".join(f'"{self._schema}"."{name}"' for name in tables))
+                for name in tables:
+                    db.execute(
+                        f'INSERT INTO "{self._schema}"."{name}" OVERRIDING SYSTEM VALUE'
+                        f' SELECT * FROM "{self._schema}@backup"."{name}"'
+                    )
+
+        return put_back
 
     def lose(self) -> None:
         import psycopg

@@ -79,7 +79,9 @@ class TieredStore(Store):
         saver.setup()
         for thread in saver.tiers._tier.dirty(1 << 62, 1000):
             saver.tiers.moving.upload(thread)
-        for other in [each for each in self._opened if each is not saver and not each.tiers.uploading._closing]:
+        for other in [
+            each for each in self._opened if each is not saver and not each.tiers.uploading._background.closing
+        ]:
             for page in other.tiers._hot.threads():
                 for thread in page:
                     other.tiers.moving.upload(thread)  # waits for one under way, which leaves a pack for a moment
@@ -88,19 +90,24 @@ class TieredStore(Store):
     def advance(self, seconds: float) -> None:
         self._upload()  # what is not in the cold store may not expire
         self._hot.advance(seconds)
-        driver = FileDriver(self._cold._directory)
-        for key in [key for key in driver.list("c") if key.endswith("/head")]:
-            found: Any = driver.get(key)
-            head = tiers.decode_head(found.data)
-            until_us = head.until_us and head.until_us - int(seconds * 1e6)
-            with suppress(Changed):  # what was uploaded since knows of the time
-                driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
+        advance_cold(self._cold._directory, seconds)
 
     def break_connections(self) -> None:
         self._hot.break_connections()
 
     def clean(self) -> None:
         self._hot.clean()
+
+
+def advance_cold(directory: Path, seconds: float) -> None:
+    """Let time pass for all threads of a cold store in a directory."""
+    driver = FileDriver(directory)
+    for key in [key for key in driver.list("") if key.endswith("/head")]:
+        found: Any = driver.get(key)
+        head = tiers.decode_head(found.data)
+        until_us = head.until_us and head.until_us - int(seconds * 1e6)
+        with suppress(Changed):  # what was uploaded since knows of the time
+            driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
 
 
 _CALLS = """get_tuple put put_writes delete_thread delete_for_runs copy_thread prune get_delta_channel_history

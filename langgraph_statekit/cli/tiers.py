@@ -46,8 +46,9 @@ def restore(given: Namespace) -> int:
     with ExitStack() as stack:
         saver = stack.enter_context(_tiered(given.url))
         into = stack.enter_context(_tiered(given.to)) if given.to else None
-        ids = [from_text(id) for id in _chosen(given, lambda: _cold(saver))]
-        ids = [id for id in ids if id.startswith(given.prefix or "")]
+        in_place = not (given.at or given.suffix or given.to)
+        every = [from_text(id) for id in _chosen(given, lambda: _every(saver) if in_place else _cold(saver))]
+        ids = [id for id in every if id.startswith(given.prefix or "")]
         if isinstance(at, str) and len(ids) != 1:
             raise Misuse(f"{at!r} is no time like 2025-12-24T18:00+01:00; a checkpoint belongs to one thread: name it")
         for id in progress(ids, "threads"):
@@ -148,6 +149,11 @@ def _chosen(given: Namespace, every: Callable[[], list[str]]) -> list[str]:
     if bool(given.threads) == given.all:
         raise Misuse("name threads, or pass --all")
     return every() if given.all else [to_text(id) for id in given.threads]
+
+
+def _every(saver: TieredSaver) -> list[str]:
+    hot = [id for page in saver.tiers.hot_threads() for id in page]
+    return list(dict.fromkeys([*_cold(saver), *hot]))
 
 
 def _cold(saver: TieredSaver) -> list[str]:

@@ -183,8 +183,8 @@ def test_a_process_that_dies_at_any_step_loses_nothing_and_brings_nothing_back(l
                 deleted = True
                 saver.delete_thread(thread)
                 known = []
-            saver.tiers.uploading._closing = True
-            saver.tiers.uploading._wake.set()
+            saver.tiers.uploading._background.closing = True
+            saver.tiers.uploading._background.wake()
             left = seen(survivor, thread)
             if not deleted:
                 assert left.keys() >= set(known[-1:] if pruned else known)

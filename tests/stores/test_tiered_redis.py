@@ -29,6 +29,7 @@ from tests.stores.test_tiered_limits import (
     test_the_hot_store_drops_idle_threads_in_the_mode_archive,
 )
 from tests.stores_under_test import RedisStore
+from tests.tiered_under_test import advance_cold
 
 __all__ = [
     "test_a_thaw_from_an_older_state_does_not_hide_newer_checkpoints",
@@ -56,6 +57,10 @@ class RedisPlace(Place):
     def lose_hot(self) -> None:
         with self.store._client() as client:
             client.flushall()
+
+    def advance(self, seconds: float) -> None:
+        self.store.advance(seconds)
+        advance_cold(self._directory / "cold", seconds)
 
     def bury(self, saver: TieredSaver) -> bool:
         """Do for all threads what a worker does now and then; say whether nothing is left of the one."""
@@ -114,11 +119,11 @@ def test_a_thread_that_expired_leaves_the_cold_store_too(local: RedisPlace) -> N
         assert len(list(grow(saver, 3))) == 3
         saver.put_writes(config("writes only", id="1"), [("log", 1)], "task")
         saver.flush()
-        local.store.advance(50)
+        local.advance(50)
         assert len(seen(saver)) == 3  # and lives on
-        local.store.advance(50)
+        local.advance(50)
         assert len(seen(saver)) == 3
-        local.store.advance(24 * 3600)
+        local.advance(24 * 3600)
         assert seen(saver) == {}
         assert not saver.deleted(THREAD)
         assert local.bury(saver)

@@ -150,9 +150,9 @@ def test_whatever_step_a_worker_dies_at_the_replica_gets_what_the_cold_store_has
                 saver.prune([thread])
                 saver.flush()
                 saver.delete_thread(thread)
-            saver.tiers.uploading._closing = saver.tiers.replicas._closing = True
-            saver.tiers.replicas._wake.set()
-            saver.tiers.uploading._wake.set()
+            saver.tiers.uploading._background.closing = saver.tiers.replicas._background.closing = True
+            saver.tiers.replicas._background.wake()
+            saver.tiers.uploading._background.wake()
             replicas._look_around()
             wait_until(lambda: not any(replicas._due.values()), "the survivor to see to it")
             head, copy = survivor.tiers._cold.head(thread)[0], place.head(thread)[0]

@@ -28,7 +28,7 @@ SELECT t.born, t.epoch, t.complete OR e.born IS NOT NULL, NOT EXISTS (
         SELECT 1 FROM {{schema}}.tier_touched d WHERE d.thread_id = w.id), e.born,
     CASE WHEN h.thread_id IS NULL THEN EXISTS (SELECT 1 FROM {{schema}}.writes o WHERE o.thread_id = w.id)
         ELSE {_ALIVE} END,
-    h.thread_id IS NOT NULL AND NOT {_ALIVE}
+    h.thread_id IS NOT NULL AND NOT {_ALIVE}, t.gen
 FROM (SELECT %b::text COLLATE "C" AS id) w LEFT JOIN {{schema}}.tier t ON t.thread_id = w.id
     LEFT JOIN {{schema}}.tier_ended e ON e.thread_id = w.id LEFT JOIN {{schema}}.threads h ON h.thread_id = w.id
 """
@@ -173,8 +173,9 @@ class PostgresTier:
                 ask(
                     "WITH done AS (DELETE FROM {schema}.tier_touched WHERE thread_id = %b AND mark = ANY (%b::bigint[])"
                     " RETURNING at_us) UPDATE {schema}.tier SET complete = %b OR (complete AND epoch = %b), epoch = %b,"
-                    " at_us = greatest(at_us, (SELECT max(at_us) FROM done)) WHERE thread_id = %b",
-                    *(thread, mark, complete, epoch, epoch, thread),
+                    " at_us = greatest(at_us, (SELECT max(at_us) FROM done)), gen = greatest(gen, %b)"
+                    " WHERE thread_id = %b",
+                    *(thread, mark, complete, epoch, epoch, gen, thread),
                 )
                 ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born < %b", thread, born)
                 ask(_STUB, digest(thread), born, gen)
@@ -205,10 +206,10 @@ class PostgresTier:
             if rev or last > gen or ask("SELECT 1 FROM {schema}.tier_ended WHERE thread_id = %b", thread):
                 return False
             made = ask(
-                "INSERT INTO {schema}.tier (thread_id, born, epoch, complete, at_us) SELECT %b,"
-                " greatest(now_us, %b), %b, true, now_us FROM {schema}.clock_us_1() AS now_us"
+                "INSERT INTO {schema}.tier (thread_id, born, epoch, complete, at_us, gen) SELECT %b,"
+                " greatest(now_us, %b), %b, true, now_us, %b FROM {schema}.clock_us_1() AS now_us"
                 " ON CONFLICT DO NOTHING RETURNING 1",
-                *(thread, before + 1, epoch),
+                *(thread, before + 1, epoch, gen),
             )
             if not made:
                 return False
@@ -242,11 +243,14 @@ class PostgresTier:
 
     def buried(self, thread: str, born: int, gen: int) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
-            ask(_LOCK, thread)
+            held = ask("SELECT 1 FROM {schema}.threads WHERE thread_id = %b FOR UPDATE", thread)
+            # With the locks, and no later life, nobody begins one before this counts.
+            old = ask("SELECT 1 FROM {schema}.tier WHERE thread_id = %b AND born <= %b FOR UPDATE", thread, born)
             ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born <= %b", thread, born)
-            state = ask(_STATE, thread)[0]
-            if not (_state(state) or State(0)).here:  # what a sweep has left of it
-                for text in _DROP[1:]:
+            # It has expired, or a sweep has left something of it.
+            if old and not (_state(ask(_STATE, thread)[0]) or State(0)).here:
+                self._quiet(ask)
+                for text in _DROP if held else _DROP[1:]:
                     ask(text, thread)
             ask(_STUB, digest(thread), born, gen)
 
@@ -289,13 +293,13 @@ _SET_UP: Final = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 
 
 
 def _state(found: tuple[Any, ...]) -> State | None:
-    born, epoch, complete, clean, ended, here, over = found
+    born, epoch, complete, clean, ended, here, over, gen = found
     if here and born is not None:
-        return State(born, epoch, complete, clean, ended is not None)
+        return State(born, epoch, complete, clean, ended is not None, gen=gen)
     swept = complete and born is not None  # it had writes only
     if ended is None and not (over and born is not None) and not swept:
         return None
-    return State(max(ended or 0, born or 0), ended=True, here=False)
+    return State(max(ended or 0, born or 0), ended=True, here=False, over=bool(over) and ended is None)
 
 
 def _pack(ask: Callable[..., list[Any]], thread: str, whole: bool) -> Pack:

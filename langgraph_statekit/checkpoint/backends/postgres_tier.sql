@@ -3,7 +3,8 @@ CREATE TABLE {schema}.tier (
     born bigint NOT NULL,
     epoch text NOT NULL DEFAULT '',
     complete boolean NOT NULL DEFAULT false,
-    at_us bigint NOT NULL DEFAULT 0
+    at_us bigint NOT NULL DEFAULT 0,
+    gen bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX tier_at ON {schema}.tier (at_us);
 

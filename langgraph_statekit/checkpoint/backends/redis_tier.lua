@@ -19,8 +19,8 @@ local function is_here(thread)
 end
 
 local function state(here)
-  local found = call('HMGET', tier, 'b', 'e', 'c', 'r', 'x')
-  found[6], found[7] = here and 1 or 0, call('EXISTS', touched)
+  local found = call('HMGET', tier, 'b', 'e', 'c', 'r', 'x', 'g')
+  found[7], found[8] = here and 1 or 0, call('EXISTS', touched)
   return found
 end
 
@@ -132,7 +132,7 @@ if verb == 'tier_restore' then
   local born, ended, rows, whole_life, stub, last = unpack(call('HMGET', tier, 'b', 'x', 'r', 'c', 'd', 'g'))
   if call('EXISTS', meta) == 1 or ended or rows or whole_life == '1' or tonumber(last or 0) > tonumber(gen) then return 0 end
   local at = whole(math.max(now(), math.max(born or 0, stub or 0) + 1))
-  call('HSET', tier, 'n', thread, 'b', at, 'e', epoch, 'c', 1)
+  call('HSET', tier, 'n', thread, 'b', at, 'e', epoch, 'c', 1, 'g', gen)
   call('HDEL', tier, 'm')
   call('PERSIST', tier)
   call('UNLINK', order, heads, data, writes, touched)

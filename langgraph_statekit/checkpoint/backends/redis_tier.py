@@ -148,12 +148,12 @@ class RedisTier:
 
 
 def _state(told: Sequence[Any]) -> State | None:
-    born, epoch, complete, rows, ended, here, touched = told
+    born, epoch, complete, rows, ended, gen, here, touched = told
     over = ended is not None
     if here:
-        return State(int(born), (epoch or b"").decode(), over or complete == b"1", not touched, over)
+        return State(int(born), (epoch or b"").decode(), over or complete == b"1", not touched, over, gen=int(gen or 0))
     if over or (born and (rows or complete == b"1")):
-        return State(max(int(born or 0), int(ended or 0)), ended=True, here=False)
+        return State(max(int(born or 0), int(ended or 0)), ended=True, here=False, over=not over and bool(rows))
     return None
 
 

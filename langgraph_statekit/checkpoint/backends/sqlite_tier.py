@@ -23,7 +23,7 @@ _AHEAD_US: Final = 1_000_000
 """A change noted further ahead than this is from before the clock was set back, and due at once."""
 _STATE: Final = """
 SELECT t.tid, tier.born, tier.epoch, tier.complete OR e.born IS NOT NULL,
-    NOT EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = t.tid), e.born IS NOT NULL
+    NOT EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = t.tid), e.born IS NOT NULL, tier.gen
 FROM alive t JOIN tier ON tier.tid = t.tid LEFT JOIN tier_ended e ON e.thread = t.thread WHERE t.thread = ?
 """
 _ENDED: Final = """
@@ -100,8 +100,10 @@ class SqliteTier:
             found = db.execute(_STATE, (thread,)).fetchone()
             if found is not None:
                 return _state(found)
-            ended = db.execute(f"SELECT max(born) FROM ({_ENDED}) WHERE thread = ?", (thread,)).fetchone()
-            return None if ended[0] is None else State(ended[0], ended=True, here=False)
+            removed = "EXISTS (SELECT 1 FROM tier_ended WHERE thread = ?1)"
+            find = f"SELECT max(born), {removed} FROM ({_ENDED}) WHERE thread = ?1"
+            born, is_removed = db.execute(find, (thread,)).fetchone()
+            return None if born is None else State(born, ended=True, here=False, over=not is_removed)
 
     def ended(self) -> Sequence[str]:
         with self._reading() as db:
@@ -141,9 +143,9 @@ class SqliteTier:
                 return
             db.execute("DELETE FROM tier_touched WHERE tid = ? AND mark <= ?", (tid, mark))
             db.execute(
-                "UPDATE tier SET complete = ?1 OR (complete AND epoch = ?2), epoch = ?2, at_us = max(at_us, ?3)"
-                " WHERE tid = ?4",
-                (complete, epoch, mark, tid),
+                "UPDATE tier SET complete = ?1 OR (complete AND epoch = ?2), epoch = ?2, at_us = max(at_us, ?3),"
+                " gen = max(gen, ?4) WHERE tid = ?5",
+                (complete, epoch, mark, gen, tid),
             )
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born < ?", (thread, born))
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
@@ -180,7 +182,8 @@ class SqliteTier:
             )
             _insert(db, tid, held)
             db.execute(
-                "INSERT INTO tier VALUES (?, ?, ?, 1, ?)", (tid, max(self.now_us(), before + 1), epoch, self.now_us())
+                "INSERT INTO tier VALUES (?, ?, ?, 1, ?, ?)",
+                (tid, max(self.now_us(), before + 1), epoch, self.now_us(), gen),
             )
             return True
 
@@ -197,6 +200,10 @@ class SqliteTier:
     def buried(self, thread: str, born: int, gen: int) -> None:
         with self._writing() as db:
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born <= ?", (thread, born))
+            find = "SELECT t.tid FROM threads t JOIN tier USING (tid) WHERE t.thread = ? AND tier.born <= ?"
+            expired = db.execute(f"{find} AND t.tid NOT IN (SELECT tid FROM alive)", (thread, born)).fetchone()
+            if expired is not None:
+                _drop(db, expired[0])
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
 
     def forget(self, thread: str, born: int) -> None:
@@ -219,9 +226,9 @@ def _statements() -> Iterator[str]:
             statement = ""
 
 
-def _state(found: tuple[int, int, str, int, int, int]) -> State:
-    _, born, epoch, complete, clean, ended = found
-    return State(born, epoch, bool(complete), bool(clean), bool(ended))
+def _state(found: tuple[int, int, str, int, int, int, int]) -> State:
+    _, born, epoch, complete, clean, ended, gen = found
+    return State(born, epoch, bool(complete), bool(clean), bool(ended), gen=gen)
 
 
 def _tid(db: sqlite3.Connection, thread: str, born: int) -> int | None:

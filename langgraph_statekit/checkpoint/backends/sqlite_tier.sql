@@ -3,7 +3,8 @@ CREATE TABLE IF NOT EXISTS tier (
     born INTEGER NOT NULL,
     epoch TEXT NOT NULL DEFAULT '',
     complete INTEGER NOT NULL DEFAULT 0,
-    at_us INTEGER NOT NULL DEFAULT 0
+    at_us INTEGER NOT NULL DEFAULT 0,
+    gen INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS tier_by_time ON tier (at_us);
 -- A mark is the time of the change in microseconds, and one more where the thread has that mark or an uploaded one beyond

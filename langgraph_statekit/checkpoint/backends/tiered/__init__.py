@@ -20,7 +20,7 @@ from langgraph_statekit.checkpoint.options import require_ids, require_numbers
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import CheckpointMissing, Misuse
-from langgraph_statekit.events import BacklogTold, Hooks, ReplicaTold
+from langgraph_statekit.events import BacklogTold, Event, Hooks, HotStoreBehind, ReplicaTold
 from langgraph_statekit.extras import load
 
 __all__ = ["TieredBackend", "TieredSaver"]
@@ -101,7 +101,7 @@ class TieredSaver(StatekitSaver):
         if isinstance(replicas, str) or not isinstance(replicas, Sequence):
             raise Misuse("replicas must be a sequence of URLs or of ObjectStoreSavers")
         places = [_place(each, tenant, grace_s, offload_bytes) for each in replicas]
-        copies = Replicas(below, places, workers=8, tell=_replica_teller(hooks))
+        copies = Replicas(below, places, workers=8, tell=_teller(hooks, ReplicaTold, "replicate"))
         tiered = TieredBackend(
             backend,
             tier,
@@ -116,7 +116,8 @@ class TieredSaver(StatekitSaver):
             idle_s=idle_s,
             max_backlog=max_backlog,
             workers=8,
-            tell=_teller(hooks),
+            tell=_teller(hooks, BacklogTold, "upload"),
+            behind=_teller(hooks, HotStoreBehind, "upload"),
         )
         self.tiers = tiered
         super().__init__(tiered, tenant=tenant, **options)
@@ -193,7 +194,12 @@ class TieredSaver(StatekitSaver):
         if at is not None and not suffix and into in (None, self):
             raise Misuse("a thread as it was is a copy: give a suffix for its id, or into=, a saver of another place")
         made = []
-        for id in require_ids(thread_ids, "thread_ids") if thread_ids is not None else self._begin_with(prefix or ""):
+        if thread_ids is not None:
+            ids = list(require_ids(thread_ids, "thread_ids"))
+        else:
+            every = self._restorable(copies=bool(suffix) or into not in (None, self))
+            ids = [id for id in every if id.startswith(prefix or "")]
+        for id in ids:
             thread, target = to_text(id), to_text(f"{id}{suffix}")
             if self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self):
                 made.append(f"{id}{suffix}")
@@ -201,13 +207,14 @@ class TieredSaver(StatekitSaver):
                 raise CheckpointMissing(f"there was no thread {id!r} in the cold store then")
         return made
 
-    def _begin_with(self, prefix: str) -> list[str]:
-        every = [from_text(thread) for page in self.tiers.cold_threads() for thread in page]
-        return [id for id in every if id.startswith(prefix)]
+    def _restorable(self, *, copies: bool) -> list[str]:
+        """Return the ids of all threads; also of those that the hot store alone has, unless copies are made."""
+        tiers = [self.tiers.cold_threads()] if copies else [self.tiers.cold_threads(), self.tiers.hot_threads()]
+        return [from_text(id) for id in dict.fromkeys(id for pages in tiers for page in pages for id in page)]
 
     def _restore(self, thread: str, target: str, at: datetime | str | None, into: TieredSaver) -> bool:
         if at is None and thread == target and into is self:
-            return self.tiers.moving.thaw(thread)
+            return self.tiers.moving.bring_up(thread)
         held = self.tiers.was(thread, at)
         if held is None:
             return False
@@ -284,39 +291,10 @@ def _place(given: ObjectStoreSaver | str, tenant: str | None, grace_s: float, of
     return Cold(backend.bucket, backend.prefix, grace_s, name, offload_bytes)
 
 
-def _replica_teller(hooks: Sequence[Any]) -> Callable[[str, int, str | None], None]:
+def _teller(hooks: Sequence[Any], event: type[Event], operation: str) -> Callable[..., None]:
     hook = Hooks(tuple(hooks))
 
-    def tell(replica: str, threads: int, error: str | None) -> None:
-        hook(
-            ReplicaTold(
-                store="tiered",
-                operation="replicate",
-                thread_id=None,
-                checkpoint_ns=None,
-                replica=replica,
-                threads=threads,
-                error=error,
-            )
-        )
-
-    return tell
-
-
-def _teller(hooks: Sequence[Any]) -> Callable[[int, int, str | None], None]:
-    hook = Hooks(tuple(hooks))
-
-    def tell(threads: int, saves: int, error: str | None) -> None:
-        hook(
-            BacklogTold(
-                store="tiered",
-                operation="upload",
-                thread_id=None,
-                checkpoint_ns=None,
-                threads=threads,
-                saves=saves,
-                error=error,
-            )
-        )
+    def tell(*, thread_id: str | None = None, **fields: Any) -> None:
+        hook(event(store="tiered", operation=operation, thread_id=thread_id, checkpoint_ns=None, **fields))
 
     return tell

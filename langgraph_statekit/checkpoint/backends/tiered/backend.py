@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -44,6 +45,7 @@ from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
 
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger(__name__)
 _ATTEMPTS: Final = 8
 
 
@@ -60,6 +62,7 @@ class TieredBackend:
         write_cold: Take saves there, too.
         replicas: Copies of the cold store.
         tombstone_s: Seconds for which tombstones stay.
+        behind: Called with the fields of `HotStoreBehind` when the hot store lacks what it had.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class TieredBackend:
         write_cold: bool,
         replicas: Replicas,
         tombstone_s: float,
+        behind: Callable[..., None],
         **uploading: Any,
     ) -> None:
         self._hot, self._tier, self._cold, self.replicas = hot, tier, cold, replicas
@@ -80,6 +84,7 @@ class TieredBackend:
         self.deltas, self.sweeps = hot.deltas, hot.sweeps
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
+        self.moving.regained, self._tell_behind = self._regained, behind
         self.restoring = Restoring(tier, cold, self.moving)
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
@@ -117,6 +122,15 @@ class TieredBackend:
         self.replicas.close()
         self._hot.close()
         self._cold.bucket.close()
+
+    def _regained(self, thread: str, checkpoints: int) -> None:
+        self.saving.seen.forget(thread)
+        _LOG.warning(
+            "the hot store came back in an older state: of thread %r it lacked %d checkpoints or writes that the cold"
+            " store has, and has them again; restore all threads",
+            *(from_text(thread), checkpoints),
+        )
+        self._tell_behind(thread_id=from_text(thread), checkpoints=checkpoints)
 
     def spare(self) -> Backend:
         return self._hot.spare()  # for leases, which are the hot store's
@@ -267,10 +281,14 @@ class TieredBackend:
                 yield page
 
     def sweep(self, orphans_us: int) -> Swept:
+        self._bury_ended()  # first, while it can be told that time alone ended them
         swept = self._hot.sweep(orphans_us)
+        self._bury_ended()
+        return swept
+
+    def _bury_ended(self) -> None:
         for thread in self._tier.ended():
             self.moving.upload(thread)
-        return swept
 
     def sweep_cold(self, lost_s: float) -> int:
         """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""

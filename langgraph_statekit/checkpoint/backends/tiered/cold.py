@@ -172,18 +172,21 @@ class Cold:
         """Remove what no head names."""
         self.packs.remove(head, made.names)
 
-    def compact(self, thread: str, *, whole: bool = False) -> bool:
-        """Make one pack of the last small ones, or of all; False if there is nothing to do, or another was faster."""
+    def compact(self, thread: str, *, whole: bool = False) -> int:
+        """Make one pack of the last small ones, or of all; return the new generation.
+
+        0 if there is nothing to do, or another was faster.
+        """
         head, tag = self.known(thread)
         count = len(head.packs) if whole else to_compact(head.packs)
         if count < 2:
-            return False
+            return 0
         before, last = list(head.packs[:-count]), head.packs[-count:]
         try:
             replaced = self.packs.read(head, last)
         except Gone:
             self.head(thread)
-            return False
+            return 0
         pack = folded(replaced, whole=not before)
         made = self.upload(head, pack)
         now_s = int(time.time())
@@ -193,9 +196,9 @@ class Cold:
             named = {ref.name for each in replaced for ref in each.values.values()}
             garbage += [(now_s, name) for name in named - left]
         if self.publish(thread, replace(head, gen=head.gen + 1, packs=[*before, *made.packs], garbage=garbage), tag):
-            return True
+            return head.gen + 1
         self.discard(head, made)
-        return False
+        return 0
 
     def bury(self, thread: str, dead_us: Callable[[], int | None]) -> int | None:
         """Put a tombstone in the place of a thread's head.

@@ -24,6 +24,8 @@ class State(NamedTuple):
         clean: Whether all that is here is in the cold store.
         ended: Whether the life that the cold store has, if any, has ended here, by expiry or removal.
         here: Whether the thread is here; if not, it has ended.
+        gen: The generation of the cold head that has what was uploaded; of a later one it is not known here.
+        over: Whether it has ended by its time, and nobody removed it.
     """
 
     born: int
@@ -32,6 +34,8 @@ class State(NamedTuple):
     clean: bool = True
     ended: bool = False
     here: bool = True
+    gen: int = 0
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class Tier(Protocol):
         """Remove a thread and its lease, and note that it has ended; say whether there was anything of it."""
 
     def buried(self, thread: str, born: int, gen: int) -> None:
-        """Note that the cold store has nothing of the lives that ended up to this one; `restore` takes none of them."""
+        """Note nothing of the lives that ended up to this one any more; `restore` takes none older than the head."""
 
     def forget(self, thread: str, born: int) -> None:
         """Remove one life of a thread, of which the cold store tells that it was deleted."""

@@ -14,11 +14,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
-from langgraph_statekit.checkpoint.backends.objects.layout import digest, merged, packed, unpacked
+from langgraph_statekit.checkpoint.backends.objects.layout import digest, packed, unpacked
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Row, Write
 
@@ -299,46 +298,6 @@ def thread_of(head: ColdHead, whole: Pack) -> Thread:
         {key: Frame(key, data) for key, data in whole.frames.items()},
         {ref(place): {(w.task, w.idx): w for w in each} for place, each in whole.writes.items()},
         header=head.header,
-    )
-
-
-def joined(
-    held: Thread, pack: Pack, places: Mapping[Place, int], seq: int, *, ahead: bool = False
-) -> tuple[Pack, bool]:
-    """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
-
-    The hot store may have lost what it had before, and have begun to number anew.
-
-    Args:
-        held: The thread in the cold store.
-        pack: What the hot store has, or has removed.
-        places: `seq` of every checkpoint there.
-        seq: The last one given away there.
-        ahead: The hot store lost nothing, but missed what the cold one took alone: its checkpoints keep their places.
-    """
-    known = {(ref.ns, ref.id): row.seq for ref, row in held.rows.items()}
-    same = all(places.get(place) == at or place in pack.gone_rows for place, at in known.items())
-    if same and held.seq <= seq and _has_writes(held, pack):
-        return pack, True
-    last = max(held.seq, *known.values(), 0)
-    rows = {}
-    for place, row in sorted(pack.rows.items(), key=lambda item: item[1].seq):
-        if place not in known and ahead:
-            known[place] = next(seq for seq in count(row.seq) if seq not in known.values())
-        elif place not in known:
-            last = known[place] = max(row.seq, last + 1)
-        rows[place] = row._replace(seq=known[place])
-    stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}
-    writes = {place: merged(stored.get(place, ()), each) for place, each in pack.writes.items()}
-    return replace(pack, rows=rows, writes=writes), False
-
-
-def _has_writes(held: Thread, pack: Pack) -> bool:
-    """Say whether a view that tells all writes of some checkpoints has all that the cold store has."""
-    return all(
-        (ref.ns, ref.id) in pack.gone_rows
-        or {(write.task, write.idx) for write in pack.writes.get((ref.ns, ref.id), ())} >= each.keys()
-        for ref, each in held.writes.items()
     )
 
 

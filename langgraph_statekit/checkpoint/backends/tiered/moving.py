@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -13,7 +13,8 @@ from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, joined, new_life
+from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, new_life
 from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
@@ -32,7 +33,13 @@ class Moving:
         hot: The upper tier.
         cold: The lower one.
         reading: Reads what is there, or in its replicas.
+
+    Attributes:
+        regained: Called with a thread of which the hot store came back in an older state than the cold one has, and
+            with how many checkpoints differ, once both have all of it.
     """
+
+    regained: Callable[[str, int], None] = staticmethod(lambda thread, count: None)
 
     def __init__(self, hot: Tier, cold: Cold, reading: Reading) -> None:
         self._hot, self._cold, self._reading = hot, cold, reading
@@ -69,13 +76,21 @@ class Moving:
         if is_dead(state, head):
             self._hot.forget(thread, state.born)
             return 0
-        if state.clean and state.epoch in ("", head.life):
+        unsure = state.epoch == head.life and state.gen < head.gen
+        if state.clean and state.epoch in ("", head.life) and not unsure:
             return state.born
         if self._cold.is_dying(head):
             self._cold.head(thread)
             return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
         base = _own(head) if begun else new_life(thread, head)
+        if unsure and begun and state.complete and not head.ahead:
+            in_step = self._is_in_step(thread, head, tag, state)
+            if not in_step:
+                return in_step if in_step is None else state.born
+            if state.clean:
+                self._hot.uploaded(thread, state.born, changes.mark, state.epoch, head.gen, True)
+                return state.born
         # The cold store is another one than before, or was a replica, or took saves alone.
         if state.epoch not in ("", head.life) or head.ahead:
             changes = self._hot.changes(thread, whole=True)
@@ -96,8 +111,44 @@ class Moving:
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
-            self._cold.compact(thread, whole=bool(pack.gone_rows))  # what was removed is not kept in old packs
+            # What was removed is not kept in old packs.
+            if self._cold.compact(thread, whole=bool(pack.gone_rows)) == new.gen + 1:
+                self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen + 1, complete)
         return state.born
+
+    def _is_in_step(self, thread: str, head: ColdHead, tag: str, state: State) -> bool | None:
+        """Say whether the hot store has all of a head that it was not told of.
+
+        Mostly it has: who uploaded died, or has not told it yet. If not, it went back in time, as a copy that is put
+        back does, or a replica of it that takes over. Then what it has alone is brought to the cold store, which stays
+        as it is otherwise, and the hot one drops its copy. None if the thread changed meanwhile.
+        """
+        found = self._reading.own_image(thread)
+        whole, touched = self._hot.changes(thread, whole=True), self._hot.changes(thread)
+        if found is None or found[0].gen != head.gen or whole is None or touched is None:
+            return None
+        if any((each.state.born, each.state.gen) != (state.born, state.gen) for each in (whole, touched)):
+            return None
+        lacks = missing(found[1], whole.pack, touched.pack)
+        if not lacks and head.header in (b"", whole.header):
+            return True
+        pack = regained(found[1], whole.pack, touched.pack)
+        new = head
+        if not pack.empty:
+            base = _own(head)
+            made = self._cold.upload(base, pack)
+            until_us = max(head.until_us, whole.until_us or 0) if head.until_us else None
+            header = head.header or whole.header  # that of the hot store may be wrapped with a key that is gone
+            new = _next(base, whole, pack, made.packs)
+            new = replace(new, header=header, ttl_us=head.ttl_us, until_us=until_us)
+            if not self._cold.publish(thread, new, tag):
+                self._cold.discard(base, made)
+                return None
+        # It is not told of the new head: if it changes before it drops its copy, it is not in step still.
+        self._hot.uploaded(thread, state.born, whole.mark, state.epoch, state.gen, True)
+        self._hot.evict(thread, state.born, new.gen, True)
+        self.regained(thread, len(lacks))
+        return False
 
     def settle(self, thread: str) -> bool:
         """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
@@ -115,19 +166,27 @@ class Moving:
         raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> None:
-        """Remove from the cold store what has ended in the hot one."""
-        born = 0
+        """Remove from the cold store what has ended in the hot one.
+
+        Not what only its time ended, if in the cold store that was set anew since: the hot one went back in time.
+        """
+        born, is_over = 0, False
 
         def ended() -> int | None:
-            nonlocal born
+            nonlocal born, is_over
             state = self._hot.state(thread)
             if state is None or state.here:
                 return None
-            born = state.born
+            born, is_over = state.born, state.over
             return born
 
         if ended() is None:
             return
+        if is_over:
+            head, _ = self._cold.head(thread)
+            if head.live and not self._cold.over(head, sure=True):
+                self._hot.buried(thread, born, head.gen)
+                return
         gen = self._cold.bury(thread, ended)
         if gen is not None:
             self._cold.clear(thread)
@@ -142,6 +201,9 @@ class Moving:
         for pause_s in pauses(thread):
             state = self._hot.state(thread)
             born = 0 if state is None else state.born
+            if state is not None and state.over:
+                found = self._reading.image(thread)  # for which it may have been set anew
+                return (None if found is None else found[1]), born
             if state is not None and (state.complete or not state.here):
                 return None, born
             head = self._reading.head(thread)
@@ -167,8 +229,10 @@ class Moving:
         for pause_s in pauses(thread):
             state = self._hot.state(thread)
             if state is not None and not state.here:
-                self.upload(thread)  # buries it
-                return False
+                self.upload(thread)  # buries it, or finds that it goes on in the cold store
+                if not state.over:
+                    return False
+                continue
             if state is not None and state.complete:
                 return True
             if state is None:
@@ -190,6 +254,13 @@ class Moving:
                 self.evict(thread, leased=True)
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
+
+    def bring_up(self, thread: str) -> bool:
+        """As `thaw`; and bring the hot store up to the cold one if it went back in time."""
+        if self._hot.state(thread) is not None:
+            self._cold.head(thread)  # the one that is remembered here may be older
+            self.upload(thread)
+        return self.thaw(thread)
 
     def evict(self, thread: str, *, leased: bool = False) -> bool:
         """Let the hot store drop a thread, once the cold one has all of it; False if it changed meanwhile.

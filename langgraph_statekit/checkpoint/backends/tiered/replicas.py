@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from langgraph_statekit.checkpoint.backends.tiered.background import Background
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.replica import Replica
 from langgraph_statekit.checkpoint.facts import NOTE, OK, Fact, unknown
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import DataError, StatekitError, Unavailable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ _OTHERS_S: Final = 60.0
 _VAIN_S: Final = 3600.0
 """A change that did not come for so long after its note will not come."""
 
-Tell = Callable[[str, int, str | None], None]
-
 
 class Replicas:
     """Brings what the cold store has to its replicas.
@@ -38,13 +36,13 @@ class Replicas:
         cold: The cold store.
         places: The replicas.
         workers: Threads brought there at once.
-        tell: Called with a replica, how many threads it lacks changes of, and the error, when it does not take one, and
-            without an error when it does again.
+        tell: Called with the fields of `ReplicaTold` when a replica does not take a change, and when it does again.
     """
 
-    def __init__(self, cold: Cold, places: Sequence[Cold], *, workers: int, tell: Tell) -> None:
+    def __init__(self, cold: Cold, places: Sequence[Cold], *, workers: int, tell: Callable[..., None]) -> None:
         self.all = [Replica(cold, place) for place in places]
-        self._cold, self._tell, self._pool = cold, tell, Threads(workers)
+        self._cold, self._tell = cold, tell
+        self._background = Background("statekit-replicas", workers, self._make_round)
         self.renew()
         renew_in_child(self)
         if places:
@@ -53,14 +51,11 @@ class Replicas:
     def renew(self) -> None:
         """Begin anew in the child of a fork: what its parent has to bring over is the parent's."""
         self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._due: dict[Replica, dict[str, int]] = {replica: {} for replica in self.all}
         self._noted: dict[str, dict[int, int]] = {}  # which gen must be there before which note may go
         self._reached: dict[str, dict[Replica, int]] = {}
         self._under_way: set[tuple[Replica, str]] = set()
-        self._worker: threading.Thread | None = None
         self._look_s = time.monotonic() + _LOOK_S
-        self._closing = False
 
     def behind(self, replica: Replica) -> int:
         """How many threads this process has changed and not brought there."""
@@ -82,15 +77,12 @@ class Replicas:
             for due in self._due.values():
                 due[name] = max(gen, due.get(name, 0))
         self.start()
-        self._wake.set()
+        self._background.wake()
 
     def start(self) -> None:
         """Begin to bring over what is due, also what workers left that died."""
-        with self._lock:
-            if self.all and (self._worker is None or not self._worker.is_alive()):
-                self._closing = False
-                self._worker = threading.Thread(target=self._work, name="statekit-replicas", daemon=True)
-                self._worker.start()
+        if self.all:
+            self._background.start()
 
     def flush(self) -> None:
         """Bring over what this process has changed, and wait for it; raises the first error after all were tried."""
@@ -117,7 +109,7 @@ class Replicas:
                     errors.append(error)
                     if replica.rests:
                         continue
-            calls += [self._pool.start(self._one_awake, replica, name, whole) for name in left]
+            calls += [self._background.pool.start(self._one_awake, replica, name, whole) for name in left]
         errors += [failed for call in calls if (failed := call.exception()) is not None]
         self._take_away(names)
         if errors:
@@ -131,16 +123,7 @@ class Replicas:
 
     def close(self) -> None:
         """Bring over what is due, and end the threads; what cannot be brought stays noted."""
-        with self._lock:
-            worker, self._worker, self._closing = self._worker, None, True
-            self._wake.set()
-        if worker is not None:
-            worker.join()
-        try:
-            self.flush()
-        except StatekitError as error:
-            _LOG.warning("not all is in the replicas; another worker will bring it there: %s", error)
-        self._pool.close()
+        self._background.close(self.flush, "not all is in the replicas; another worker will bring it there")
         for replica in self.all:
             replica.place.bucket.close()
 
@@ -174,14 +157,15 @@ class Replicas:
                     due[name] = due.pop(name)  # others go first
             if not isinstance(error, DataError):
                 replica.failed(error)
-            self._tell(replica.name, max(self.behind(replica), 1), f"{type(error).__name__}: {error}")
+            count = max(self.behind(replica), 1)
+            self._tell(replica=replica.name, threads=count, error=f"{type(error).__name__}: {error}")
             raise
         with self._lock:
             self._reached.setdefault(name, {})[replica] = gen
             if self._due[replica].get(name, 0) <= gen:
                 self._due[replica].pop(name, None)
         if replica.answered():
-            self._tell(replica.name, self.behind(replica), None)
+            self._tell(replica=replica.name, threads=self.behind(replica), error=None)
 
     def _one_awake(self, replica: Replica, name: str, whole: bool) -> None:
         """Do so unless it has stopped to answer meanwhile, so that many calls do not wait for it in turn."""
@@ -206,18 +190,14 @@ class Replicas:
             with suppress(StatekitError):  # the next look around finds that they are of no use
                 self._cold.bucket.delete(keys)
 
-    def _work(self) -> None:
-        with suppress(RuntimeError):  # the interpreter ends, and takes no more calls
-            while not self._closing:
-                self._wake.clear()  # what is to wake it from here on, does
-                now_s = time.monotonic()
-                if now_s >= self._look_s:
-                    self._look_s = now_s + _LOOK_S
-                    self._pool.start(self._look_around)
-                self._start_due()
-                waits = [replica.until_s - now_s for replica, due in self._due.items() if due and replica.rests]
-                if not self._closing:
-                    self._wake.wait(max(min([self._look_s - now_s, *waits]), 0.01))
+    def _make_round(self) -> float:
+        now_s = time.monotonic()
+        if now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            self._background.pool.start(self._look_around)
+        self._start_due()
+        waits = [replica.until_s - now_s for replica, due in self._due.items() if due and replica.rests]
+        return max(min([self._look_s - now_s, *waits]), 0.01)
 
     def _start_due(self) -> None:
         with self._lock:
@@ -227,18 +207,19 @@ class Replicas:
                 for name in names:
                     if (replica, name) not in self._under_way:
                         self._under_way.add((replica, name))
-                        self._pool.start(self._quietly, replica, name)
+                        self._background.pool.start(self._quietly, replica, name)
 
     def _quietly(self, replica: Replica, name: str) -> None:
         try:
-            self._one(replica, name)
+            if not (replica.rests or self._background.closing):  # else it stays due, so that no end waits for many
+                self._one(replica, name)
         except Exception as error:
             _LOG.warning("the replica %s lacks a change, and will get it: %s", replica.name, error)
         finally:
             with self._lock:
                 self._under_way.discard((replica, name))
             self._take_away([name])
-            self._wake.set()
+            self._background.wake()
 
     def _look_around(self) -> None:
         """Find what is noted and was not brought over, and notes that are of no use."""
@@ -253,7 +234,7 @@ class Replicas:
                         self._noted.setdefault(name, {})[gen] = 0 if age_s > _VAIN_S else gen
                         for due in self._due.values():
                             due.setdefault(name, 0)
-            self._wake.set()
+            self._background.wake()
 
 
 def _name_in(key: str) -> str:

@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
+from langgraph_statekit.checkpoint.backends.tiered.background import Background
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import from_text
-from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import StatekitError, Unavailable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ class Uploading:
         idle_s: With the mode `archive`, seconds without a change after which the hot store drops a thread.
         max_backlog: Saves that this process acknowledged and the cold store has not; further ones are refused.
         workers: Uploads at once.
-        tell: Called with the number of threads and of saves behind, and the error, when an upload failed, and when
-            all is well again.
+        tell: Called with the fields of `BacklogTold` when an upload failed, and when all is well again.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class Uploading:
         idle_s: float,
         max_backlog: int,
         workers: int,
-        tell: Callable[[int, int, str | None], None],
+        tell: Callable[..., None],
     ) -> None:
         self._hot, self._moving, self._mode = hot, moving, mode
         self._max_lag_s, self._max_lag_checkpoints, self._idle_s = max_lag_s, max_lag_checkpoints, idle_s
         self._max_backlog, self._tell = max_backlog, tell
-        self._pool = Threads(workers)
+        self._background = Background("statekit-tiers", workers, self._make_round)
         self.around: Callable[[], None] = lambda: None
         self.renew()
         renew_in_child(self)
@@ -72,15 +71,12 @@ class Uploading:
     def renew(self) -> None:
         """Begin anew in the child of a fork: what its parent has to upload is the parent's."""
         self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._lags: dict[str, Lag] = {}
         self._due: list[tuple[float, str]] = []
         self._under_way: set[str] = set()
-        self._worker: threading.Thread | None = None
         self._round_s = time.monotonic() + self._max_lag_s
         self._behind = 0
         self._failing = False
-        self._closing = False
 
     @property
     def backlog(self) -> tuple[int, int]:
@@ -113,7 +109,7 @@ class Uploading:
                 self._behind += 1
                 if soon or lag.saves == max(self._max_lag_checkpoints // 2, 1):
                     self._push(thread, 0.0)
-            self._start()
+        self.start()
 
     def catch_up(self, threads: Iterable[str]) -> None:
         """Upload here and now what is too far behind; where the cold store does not answer, that is told elsewhere."""
@@ -123,20 +119,26 @@ class Uploading:
                 with suppress(StatekitError):
                     self._one(thread)
 
-    def _start(self) -> None:
-        if self._worker is None or not self._worker.is_alive():
-            self._closing = False
-            self._worker = threading.Thread(target=self._work, name="statekit-tiers", daemon=True)
-            self._worker.start()
-
     def start(self) -> None:
         """Begin to look for what workers left that died."""
-        with self._lock:
-            self._start()
+        self._background.start()
 
     def flush(self, threads: Iterable[str]) -> None:
-        """Upload threads now, and wait for it; raises the first error after all were tried."""
-        futures = [self._pool.start(self._one, thread) for thread in dict.fromkeys(threads)]
+        """Upload threads now, and wait for it; raises the first error after all were tried.
+
+        Once a store did not answer, those that were not begun are left, so that nobody waits for it in turn.
+        """
+        away: list[Unavailable] = []
+
+        def one(thread: str) -> None:
+            try:
+                if not away:
+                    self._one(thread)
+            except Unavailable as error:
+                away.append(error)
+                raise
+
+        futures = [self._background.pool.start(one, thread) for thread in dict.fromkeys(threads)]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
@@ -145,7 +147,9 @@ class Uploading:
         """Upload threads now, side by side; return what `Moving.upload` does, or what failed: that is tried again."""
         done: dict[str, int | StatekitError] = {}
         alone = len(threads) == 1
-        futures = {} if alone else {thread: self._pool.start(self._moving.upload, thread) for thread in threads}
+        futures = (
+            {} if alone else {thread: self._background.pool.start(self._moving.upload, thread) for thread in threads}
+        )
         for thread in threads:
             try:
                 done[thread] = self._moving.upload(thread) if alone else futures[thread].result()
@@ -162,16 +166,7 @@ class Uploading:
 
     def close(self) -> None:
         """Upload what this process has changed, and end the threads; what cannot be uploaded stays noted."""
-        with self._lock:
-            worker, self._worker, self._closing = self._worker, None, True
-            self._wake.set()
-        if worker is not None:
-            worker.join()
-        try:
-            self.flush_all()
-        except StatekitError as error:
-            _LOG.warning("not all is in the cold store; another worker will upload it: %s", error)
-        self._pool.close()
+        self._background.close(self.flush_all, "not all is in the cold store; another worker will upload it")
 
     def _one(self, thread: str) -> None:
         with self._lock:
@@ -185,7 +180,7 @@ class Uploading:
                 lag.failures += 1
                 self._push(thread, min(_RETRY_S * 2.0 ** min(lag.failures - 1, 8), _MOST_RETRY_S))
                 self._failing = True
-            self._tell(*self.backlog, f"{type(error).__name__}: {error}")
+            self._told(f"{type(error).__name__}: {error}")
             raise
         with self._lock:
             if (lag := self._lags.get(thread)) is not None:
@@ -200,35 +195,32 @@ class Uploading:
             recovered = self._failing and not any(lag.failures for lag in self._lags.values())
             self._failing = self._failing and not recovered
         if recovered:
-            self._tell(*self.backlog, None)
+            self._told(None)
+
+    def _told(self, error: str | None) -> None:
+        threads, saves = self.backlog
+        self._tell(threads=threads, saves=saves, error=error)
 
     def _push(self, thread: str, pause_s: float) -> None:
         heapq.heappush(self._due, (time.monotonic() + pause_s, thread))
-        self._wake.set()
+        self._background.wake()
 
-    def _work(self) -> None:
-        with suppress(RuntimeError):  # the interpreter ends, and takes no more calls
-            self._rounds()
-
-    def _rounds(self) -> None:
-        while not self._closing:
-            self._wake.clear()  # what is to wake it from here on, does
-            now = time.monotonic()
-            with self._lock:
-                while self._due and self._due[0][0] <= now:
-                    _, thread = heapq.heappop(self._due)
-                    lag = self._lags.get(thread)
-                    if lag is not None and thread not in self._under_way:
-                        self._under_way.add(thread)
-                        self._pool.start(self._quietly, thread)
-                next_s = min(self._due[0][0] if self._due else now + _ROUND_S, self._round_s)
-            if now >= self._round_s:
-                self._round_s = now + self._pause_s()
-                with suppress(StatekitError):  # the next round may find the store
-                    self._look_around()
-                continue
-            if not self._closing:
-                self._wake.wait(max(next_s - now, 0.0))
+    def _make_round(self) -> float:
+        now = time.monotonic()
+        with self._lock:
+            while self._due and self._due[0][0] <= now:
+                _, thread = heapq.heappop(self._due)
+                lag = self._lags.get(thread)
+                if lag is not None and thread not in self._under_way:
+                    self._under_way.add(thread)
+                    self._background.pool.start(self._quietly, thread)
+            next_s = min(self._due[0][0] if self._due else now + _ROUND_S, self._round_s)
+        if now < self._round_s:
+            return max(next_s - now, 0.0)
+        self._round_s = now + self._pause_s()
+        with suppress(StatekitError):  # the next round may find the store
+            self._look_around()
+        return 0.0
 
     def _pause_s(self) -> float:
         lag_s = min(max(self._max_lag_s, 1.0), _ROUND_S)  # what a worker left that died is late already
@@ -236,7 +228,8 @@ class Uploading:
 
     def _quietly(self, thread: str) -> None:
         try:
-            self._one(thread)
+            if not self._background.closing:  # else what is to be uploaded still is by who closes it
+                self._one(thread)
         except Exception as error:
             _LOG.warning("thread %r was not uploaded, and will be again: %s", from_text(thread), error)
         finally:
@@ -251,12 +244,13 @@ class Uploading:
             left = [thread for thread in left if thread not in self._lags and thread not in self._under_way]
         idle = self._hot.idle(now_us - int(self._idle_s * 1e6), _PAGE) if self._mode == "archive" else ()
         # Not in this thread, which nobody waits for at the interpreter's end.
-        calls: list[Future[None]] = [self._pool.start(self.around)]
-        calls += [self._pool.start(self._quietly, thread) for thread in left]
-        calls += [self._pool.start(self._let_go, thread) for thread in idle]
+        calls: list[Future[None]] = [self._background.pool.start(self.around)]
+        calls += [self._background.pool.start(self._quietly, thread) for thread in left]
+        calls += [self._background.pool.start(self._let_go, thread) for thread in idle]
         for call in calls:
             call.result()
 
     def _let_go(self, thread: str) -> None:
         with suppress(StatekitError):  # it stays for now
-            self._moving.evict(thread)
+            if not self._background.closing:
+                self._moving.evict(thread)

@@ -1,0 +1,184 @@
+"""A hot store that comes back in an older state, from a backup or as a replica of it that takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langgraph_statekit import Encryption, TieredSaver
+from langgraph_statekit.events import Event, HotStoreBehind
+from tests.faces import config
+from tests.servers import Servers
+from tests.tiered_under_test import HOT
+from tests.tiers.kit import Tiers, grow, history
+
+KEYS = {"first": b"k" * 32, "second": b"l" * 32}
+
+
+@pytest.fixture(params=HOT)
+def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Tiers]:
+    made = Tiers.of(f"{request.param}-file", servers.url, tmp_path)
+    yield made
+    made.clean()
+
+
+def put(saver: TieredSaver, count: int, thread: str = "t") -> list[str]:
+    return [id for what, id in grow(saver, count, thread) if what == "put"]
+
+
+def latest(saver: TieredSaver, thread: str = "t") -> str:
+    found = saver.get_tuple(config(thread))
+    assert found is not None
+    return str(found.checkpoint["id"])
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[HotStoreBehind] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, HotStoreBehind):
+            self.events.append(event)
+
+
+@pytest.mark.parametrize("mode", ["write_behind", "write_through"])
+@pytest.mark.parametrize("sent", [True, False], ids=["all was uploaded before", "some was not"])
+def test_a_run_that_goes_on_from_an_older_state_writes_nothing_over_that_is_newer(
+    tiers: Tiers, mode: str, sent: bool
+) -> None:
+    with tiers.open() as saver:
+        old = put(saver, 3)
+        saver.flush()
+        old += put(saver, 2)
+        if sent:
+            saver.flush()
+        put_back = tiers.hot.backup()
+        newer = put(saver, 20)
+    before = history_below(tiers)
+    put_back()
+    told = Told()
+    with tiers.open(mode=mode, hooks=[told]) as saver:
+        assert latest(saver) == old[-1]  # nobody knows yet
+        forked = put(saver, 2)
+        saver.flush()
+        assert [(event.thread_id, event.checkpoints) for event in told.events] == [("t", 20)]
+        found = history(saver, "t")
+        assert [*found] == [*old, *newer, *forked]
+        assert {id: found[id] for id in before} == before
+        assert latest(saver) == forked[-1]
+        more = put(saver, 10)
+        saver.flush()
+        assert len(told.events) == 1
+        after = history(saver, "t")
+        assert [*after] == [*found, *more]
+    tiers.lose_hot()
+    with tiers.open() as saver:
+        assert history(saver, "t") == after
+        assert saver.archive("t") is False
+        assert put(saver, 1)
+
+
+def history_below(tiers: Tiers) -> dict[str, Any]:
+    with tiers.open_below() as below:
+        return history(below, "t")
+
+
+def test_restored_threads_are_as_new_as_the_cold_store_has_them(tiers: Tiers) -> None:
+    with tiers.open() as saver:
+        for thread in ("grown", "same", "written", "archived", "deleted"):
+            put(saver, 3, thread)
+        saver.flush()
+        put_back = tiers.hot.backup()
+        put(saver, 3, "grown")
+        found = saver.get_tuple(config("written"))
+        assert found is not None
+        saver.put_writes(found.config, [("log", 1)], "another task")
+        assert saver.archive("archived")
+        put(saver, 2, "archived")
+        saver.delete_thread("deleted")
+        states = {thread: saver.get_tuple(config(thread)) for thread in ("grown", "same", "written", "archived")}
+    put_back()
+    told = Told()
+    with tiers.open(hooks=[told]) as saver:
+        assert sorted(saver.restore(prefix="")) == sorted(states)
+        assert {thread: saver.get_tuple(config(thread)) for thread in states} == states
+        assert {event.thread_id: event.checkpoints for event in told.events} == {
+            "grown": 3,
+            "written": 1,
+            "archived": 2,
+        }
+        assert saver.get_tuple(config("deleted")) is None
+        assert saver.deleted("deleted")
+        saver.restore(prefix="")
+        assert len(told.events) == 3
+        assert len(put(saver, 2, "grown")) == 2
+
+
+def test_a_key_that_was_rotated_since_stays_so(tiers: Tiers) -> None:
+    with tiers.open(encryption=Encryption(KEYS, "first")) as saver:
+        put(saver, 3)
+        saver.flush()
+        put_back = tiers.hot.backup()
+    told = Told()
+    with tiers.open(encryption=Encryption(KEYS, "second"), hooks=[told]) as saver:
+        saver.rotate_keys()
+        newer = put(saver, 1)
+    assert told.events == []
+    put_back()
+    with tiers.open(encryption=Encryption(KEYS, "second")) as saver:
+        forked = put(saver, 1)
+    with tiers.open(encryption=Encryption({"second": KEYS["second"]}, "second")) as saver:
+        saver.restore(["t"])
+        assert [*history(saver, "t")][3:] == [*newer, *forked]
+    tiers.lose_hot()
+    with tiers.open(encryption=Encryption({"second": KEYS["second"]}, "second")) as saver:
+        assert [*history(saver, "t")][3:] == [*newer, *forked]
+
+
+def test_a_hot_store_that_was_not_told_of_an_upload_is_not_taken_for_older(
+    tiers: Tiers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    with tiers.open(hooks=[told]) as saver:
+        old = put(saver, 3)
+        saver.flush()
+        for change in (lambda: put(saver, 2), lambda: saver.prune(["t"])):
+            change()
+            with monkeypatch.context() as patched:
+                patched.setattr(saver.tiers._tier, "uploaded", lambda *args: None)
+                saver.flush()
+            before = history(saver, "t")
+            more = put(saver, 1)
+            saver.flush()
+            after = history(saver, "t")
+            assert [*after] == [*before, *more]
+            assert history_below(tiers) == after
+        assert old[0] not in after
+        assert told.events == []
+        assert saver.archive("t")
+        assert history(saver, "t") == after
+
+
+@pytest.mark.parametrize("act", ["read", "save", "sweep", "restore"])
+def test_a_thread_that_only_the_older_state_takes_for_expired_lives_on(tiers: Tiers, act: str) -> None:
+    with tiers.open(ttl_s=3600) as saver:
+        ids = put(saver, 3)
+        saver.flush()
+        before = history(saver, "t")
+    tiers.hot.advance(7200)  # as if it had come back from a time before the thread was used last
+    with tiers.open(ttl_s=3600) as saver:
+        if act == "save":
+            ids += put(saver, 1)
+        elif act == "sweep":
+            saver.sweep()
+        elif act == "restore":
+            assert saver.restore(prefix="") == ["t"]
+        found = history(saver, "t")
+        assert [*found] == ids
+        assert {id: found[id] for id in before} == before
+        assert len(put(saver, 1)) == 1
+    with tiers.open_below() as below:
+        assert len(history(below, "t")) == len(ids) + 1
