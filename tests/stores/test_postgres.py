@@ -78,6 +78,32 @@ def test_round_trips_do_not_grow_with_the_thread(url: str, schema: str, length: 
         assert saver.get_tuple(at) is None
 
 
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_page_of_a_long_thread_reads_that_page_and_not_the_thread(
+    url: str, schema: str, store: PostgresBackend, analyzed: bool
+) -> None:
+    for thread in range(200):  # by these the planner guesses the length of a thread
+        save(store, numbered(f"short {thread}", 0), frames(0))
+    if analyzed:
+        query(url, f'ANALYZE "{schema}".rows')
+    columns = "'t', n %% 2, to_char(n, 'FM000000'), n, NULL, NULL, false, NULL, '', '', '', NULL"
+    query(url, f'INSERT INTO "{schema}".threads VALUES (\'t\', 8000, 1)')
+    query(url, f'INSERT INTO "{schema}".rows SELECT {columns} FROM generate_series(1, 8000) AS n')
+    pages = {
+        Query("t", limit=50): [*range(8000, 7950, -1)],
+        Query("t", "1", limit=50): [*range(7999, 7900, -2)],
+        Query("t", below_seq=4000, limit=50): [*range(3999, 3949, -1)],
+        Query("t", "1", before="004001", limit=50): [*range(3999, 3900, -2)],
+    }
+    asked = f'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM "{schema}".rows_1(%s, %s, %s, %s, 50)'.encode()
+    with psycopg.connect(url) as db:
+        for page, seqs in pages.items():
+            assert [row.seq for row in store.rows(page)] == seqs
+            bounds = (page.thread, page.ns, page.before, page.below_seq)
+            _, plan = (db.execute(asked, bounds).fetchall()[0][0][0]["Plan"] for _ in range(2))  # one reads the catalog
+            assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 30, page
+
+
 async def test_async_calls_make_no_more_round_trips(url: str, schema: str) -> None:
     at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "000009"}}
     with counting_proxy(url) as (proxied, trips):
@@ -110,7 +136,7 @@ def test_many_workers_may_set_up_an_empty_database_at_once(url: str, schema: str
 
     together(16, start)
     assert query(url, f'SELECT count(*) FROM "{schema}".threads') == [(16,)]
-    assert query(url, f'SELECT version FROM "{schema}".migrations ORDER BY 1') == [(1,), (2,), (3,)]
+    assert query(url, f'SELECT version FROM "{schema}".migrations ORDER BY 1') == [(1,), (2,), (3,), (4,)]
 
 
 def test_a_role_without_the_right_to_create_works_once_the_schema_exists(url: str, schema: str) -> None:

@@ -74,6 +74,7 @@ _SWEEP_THREADS: Final = 4
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
 _ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
+_ROWS: Final = f"SELECT {_ROW}, body, metadata::text FROM {{schema}}"
 _ALIVE: Final = "(SELECT {schema}.alive_1(%b, %b))"
 _NOT_OVER: Final = (
     "NOT EXISTS (SELECT 1 FROM {schema}.threads e"
@@ -223,19 +224,18 @@ class PostgresBackend:
         return None if found is None else Stored(found, frames, writes, header)
 
     def rows(self, query: Query) -> Sequence[Row]:
-        conditions = {
-            "ns = %b": query.ns,
-            "id = %b": query.id,
-            "seq < %b": query.below_seq,
-            _BEFORE: query.before,
-        }
-        given = {condition: value for condition, value in conditions.items() if value is not None}
-        where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
-        found = self._run(
-            f"SELECT {_ROW}, body, metadata::text FROM {{schema}}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b",
-            *(query.thread, query.refresh, query.thread, *given.values(), query.limit),
-        )
-        return [row_of(query.thread, values) for values in found]
+        thread, alive = query.thread, (query.thread, query.refresh)
+        if query.id is None and not query.hidden:
+            page = (thread, query.ns, query.before, query.below_seq, query.limit)
+            table = "rows_1(%b, %b, %b, %b, %b)"
+            found = self._run(f"{_ROWS}.{table} WHERE {_ALIVE} ORDER BY seq DESC", *page, *alive)
+        else:
+            wanted = {"ns = %b": query.ns, "id = %b": query.id, "seq < %b": query.below_seq, _BEFORE: query.before}
+            given = {condition: value for condition, value in wanted.items() if value is not None}
+            where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
+            bounds = (*alive, thread, *given.values(), query.limit)
+            found = self._run(f"{_ROWS}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b", *bounds)
+        return [row_of(thread, values) for values in found]
 
     def fill(
         self, thread: str, keys: Collection[bytes], refs: Collection[Ref]
