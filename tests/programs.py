@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -110,7 +111,8 @@ class Program:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it where it stands."""
@@ -138,7 +140,7 @@ def _end(wanted: int | IO[Any] | None, own: int, text: bool, given: list[int]) -
     if wanted == PIPE:
         ours, theirs = os.pipe()
         given.append(theirs)
-        return open(ours, "r" if text else "rb")
+        return open(ours, encoding="utf-8") if text else open(ours, "rb")
     if wanted == DEVNULL:
         given.append(os.open(os.devnull, os.O_WRONLY))
     else:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests import programs
 from tests.servers import wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +80,44 @@ def test_a_hung_test_fails_and_the_next_one_runs(tmp_path: Path) -> None:
     results = dict(re.findall(r"::(\w+) (PASSED|FAILED)", out))
     hung = ("test_hung_in_hypothesis", "test_hung_async_in_hypothesis", "test_hung_async")
     assert results == {**dict.fromkeys(hung, "FAILED"), "test_next": "PASSED"}, out
+
+
+SHOWN = """
+import os, sys
+print(sys.argv[-1], __name__, os.getcwd(), sys.path[0], os.environ.get("SAID"), len(os.environ), flush=True)
+print("ünknown", file=sys.stderr)
+if sys.argv[-1] == "fails":
+    raise KeyError("fails")
+if sys.argv[-1] == "dies":
+    os.kill(os.getpid(), 9)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("end", ["exits", "fails", "dies"])
+@pytest.mark.parametrize("what", ["code", "script", "module"])
+def test_a_forked_program_does_what_a_started_one_does(tmp_path: Path, what: str, end: str) -> None:
+    (tmp_path / "shown.py").write_text(SHOWN)
+    given = {"code": ["-c", SHOWN], "script": ["shown.py"], "module": ["-m", "shown"]}[what]
+    command = [sys.executable, *given, end]
+    options = {"cwd": tmp_path, "env": {**os.environ, "SAID": "this"}, "text": True, "capture_output": True}
+    forked, started = programs.run(command, **options), subprocess.run(command, **options, check=False)
+    assert (forked.returncode, forked.stdout) == (started.returncode, started.stdout)
+    said = started.stderr.splitlines()
+    assert (forked.stderr.splitlines()[0], forked.stderr.splitlines()[-1]) == (said[0], said[-1])
+
+
+def test_a_forked_program_takes_signals_and_is_killed_when_it_takes_too_long() -> None:
+    command = [sys.executable, "-c", "print('begun', flush=True); import time; time.sleep(600)"]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with programs.Program(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "begun\n"
+            assert program.poll() is None
+            program.send_signal(number)
+            assert program.wait() == -number
+    with pytest.raises(subprocess.TimeoutExpired):
+        programs.run(command, timeout=0.01)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
@@ -21,6 +20,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph_statekit import SessionManager
 from langgraph_statekit.cli import main
 from langgraph_statekit.cli.program import _parsers
+from tests import programs
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, blocks
 from tests.servers import Servers
 from tests.stores_under_test import Store, unique
@@ -129,7 +129,7 @@ def command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         code = main(args)
     else:
         assert name == "python"
-        code = subprocess.run([sys.executable, *args], timeout=60).returncode
+        code = programs.run([sys.executable, *args], timeout=60).returncode
         code = code if code >= 0 else 128 - code  # as a shell tells of a signal
     assert code == int(said[1] if said else 0), line
 
