@@ -323,6 +323,26 @@ def test_a_thaw_from_an_older_state_does_not_hide_newer_checkpoints(local: Place
         assert len(seen(saver)) == 5
 
 
+@pytest.mark.parametrize("mode", ["write_behind", "write_through"])
+def test_a_copy_of_the_first_checkpoint_has_its_values_though_the_thread_was_archived_a_moment_ago(
+    local: Place, mode: str
+) -> None:
+    with local.open(mode=mode) as saver, local.open() as other:
+        for _ in grow(saver, 2):
+            pass
+        assert other.archive(THREAD)  # of which `saver` knows nothing
+        first = list(saver.list(config(THREAD)))[-1].checkpoint
+        copied = checkpoint(first["channel_values"], first["channel_versions"])
+        at = saver.put(config(THREAD), copied, metadata(), {})
+        found = saver.get_tuple(at)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == first["channel_values"]
+        last = saver.get_tuple(config(THREAD))
+        assert last is not None
+        assert last.checkpoint["id"] == copied["id"]
+        assert len(seen(saver)) == 3
+
+
 def test_two_workers_that_upload_archive_and_thaw_at_once_do_no_harm(here: Place) -> None:
     names = [f"thread {number}" for number in range(3)]
     errors: list[BaseException] = []

@@ -55,6 +55,29 @@ def grow_blindly(saver: TieredSaver, count: int) -> list[str]:
     return ids
 
 
+def test_the_end_waits_once_for_a_cold_store_that_is_away_however_many_threads_it_lacks(
+    local: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold, asked = Cold(local.driver), list[str]()
+    names = [f"thread {number}" for number in range(24)]
+    with local.open(cold) as saver:
+        for name in names:
+            assert len(list(grow(saver, 1, name))) == 1
+        cold.down = True
+        ask = cold._do
+
+        def count(verb: str, *args: object) -> object:
+            asked.append(verb)
+            return ask(verb, *args)
+
+        monkeypatch.setattr(cold, "_do", count)
+    assert 1 <= len(asked) < 20  # those that were begun before the first one failed
+    with local.open() as other:
+        assert sorted(other.tiers._tier.dirty(1 << 62, 100)) == sorted(names)
+        other.tiers.uploading.flush(names)
+        assert not other.tiers._tier.dirty(1 << 62, 100)
+
+
 def test_the_backlog_is_bounded(local: Place) -> None:
     cold = Cold(local.driver)
     saver = local.open(cold, max_backlog=4)

@@ -16,6 +16,7 @@ from tests.stores.test_tiered import (
     Place,
     grow,
     seen,
+    test_a_copy_of_the_first_checkpoint_has_its_values_though_the_thread_was_archived_a_moment_ago,
     test_a_thaw_from_an_older_state_does_not_hide_newer_checkpoints,
     test_a_thaw_that_ends_after_a_deletion_brings_nothing_back,
     test_an_upload_that_ends_after_a_deletion_brings_nothing_back,
@@ -32,6 +33,7 @@ from tests.stores_under_test import RedisStore
 from tests.tiered_under_test import advance_cold
 
 __all__ = [
+    "test_a_copy_of_the_first_checkpoint_has_its_values_though_the_thread_was_archived_a_moment_ago",
     "test_a_thaw_from_an_older_state_does_not_hide_newer_checkpoints",
     "test_a_thaw_that_ends_after_a_deletion_brings_nothing_back",
     "test_an_upload_that_ends_after_a_deletion_brings_nothing_back",

@@ -13,7 +13,7 @@ from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
-from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveWrites
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveRow, SaveWrites
 from langgraph_statekit.errors import Unavailable
 
 _LIVES_BYTES: Final = 4 << 20
@@ -65,6 +65,10 @@ class Saving:
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
             self.seen.add(thread)
+        # A root that goes on from what is stored, as a copy of the first checkpoint does, is refused by nobody: if the
+        # hot store let the thread go a moment ago, values of it are in the cold one only.
+        for thread in {save.thread for save in done if isinstance(save, SaveRow) and _leans(save)}:
+            self.thaw(thread)
         if self._through:
             self._upload(saves, results)
         else:
@@ -121,6 +125,10 @@ class Saving:
         """Have a thread in the hot store, if there is one."""
         if self._moving.thaw(thread):
             self.seen.add(thread)
+
+
+def _leans(save: SaveRow) -> bool:
+    return save.row.parent is None and bool(save.unsent())
 
 
 def _waits(save: Save) -> bool:
