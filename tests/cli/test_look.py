@@ -126,7 +126,9 @@ def test_the_history_names_a_rollback_with_its_reason_and_both_ends(durable_stor
     with durable_store.open() as saver:
         graph = chain("a", "b", saver=saver)
         graph.invoke({"log": ["x"]}, named("t"), durability="sync")
-        left, target = [item.config["configurable"]["checkpoint_id"] for item in graph.get_state_history(named("t"))][:2]
+        left, target = [item.config["configurable"]["checkpoint_id"] for item in graph.get_state_history(named("t"))][
+            :2
+        ]
         with saver.lease("t", steal=True) as lease:
             rollback(graph, lease.config, "parent", Finding("review", "the answer was wrong", item="7"), 2)
     told = run("show", "t", "--history", "--json", *url).json[0]["rollback"]
