@@ -33,7 +33,7 @@ browser: $(VENV)/browser.stamp
 	@$(TESTED) -m pytest tests/browser tests/notebooks $(ARGS)
 
 docs: $(VENV)/docs.stamp
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 STATEKIT_DOCS_OUTPUTS=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo build/site/index.html
 
 bench: $(VENV)/test.stamp
@@ -46,7 +46,7 @@ clean:
 $(VENV)/demo.stamp: WHAT = -e .
 $(VENV)/test.stamp: WHAT = -e '.[all]' --group test --group docs
 $(VENV)/browser.stamp: WHAT = -e '.[all,notebook]' --group test --group browser --group docs
-$(VENV)/docs.stamp: WHAT = -e '.[all]' --group docs
+$(VENV)/docs.stamp: WHAT = -e '.[all,notebook]' --group docs --group notebooks
 $(VENV)/lint.stamp: WHAT = -e '.[all]' --group test --group lint
 
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/made

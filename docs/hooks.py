@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from subprocess import DEVNULL
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,6 +19,7 @@ from mkdocs.structure.pages import Page
 
 import langgraph_statekit
 from langgraph_statekit.cli.program import _parsers
+from langgraph_statekit.timetravel.html import page as document
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -31,6 +36,9 @@ AREAS: Final = {
     "Errors": ("errors",),
 }
 """Titles of reference pages, and the first parts of the modules whose public names are there."""
+OUTPUTS: Final = "STATEKIT_DOCS_OUTPUTS"
+"""The variable that, if it is set, has notebooks run, so that their pages show what they show; it takes a minute."""
+ROW_PX, LEAST_ROWS, MOST_PX = 28, 12, 900
 LINK: Final = re.compile(r"(?<=\]\()([^)#:\s]+)")
 FOLDER: Final = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)\)")
 
@@ -53,8 +61,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, uri in PAGES.items():
         front = "---\nhide: [navigation]\n---\n\n" if uri == "index.md" else ""
         files.append(File.generated(config, uri, content=front + (ROOT / source).read_text(encoding="utf-8")))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        shown = dict(zip(NOTEBOOKS, pool.map(_outputs, NOTEBOOKS.values()), strict=True))
     for uri, script in NOTEBOOKS.items():
-        files.append(File.generated(config, uri.replace(".py", ".md"), content="\n".join(_cells(script))))
+        content, pages = "", dict[str, str]()
+        for number, (kind, text) in enumerate(_cells(script)):
+            content += text
+            for output in shown[uri].get(number, ()) if kind == "code" else ():
+                content += _output(output, f"{script.stem}.{len(pages)}.html", pages)
+        files.append(File.generated(config, uri.replace(".py", ".md"), content=content))
+        for name, drawn in pages.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=drawn))
     files.append(File.generated(config, "reference/index.md", content="\n".join(_index())))
     files.append(File.generated(config, _address("Command line"), content="\n".join(_commands())))
     for title in AREAS:
@@ -159,11 +176,39 @@ def _title(notebook: Path) -> str:
     return next(line for line in notebook.read_text(encoding="utf-8").splitlines() if line.startswith("# # "))[4:]
 
 
-def _cells(notebook: Path) -> Iterator[str]:
-    """Yield the cells of a notebook's script as Markdown."""
+def _cells(notebook: Path) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of the cells of a notebook's script, and the cells as Markdown."""
     _, *cells = re.split(r"^# %%(.*)\n", notebook.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for kind, text in zip(cells[::2], cells[1::2], strict=True):
         if "markdown" in kind:
-            yield re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+            yield "markdown", re.sub(r"^# ?", "", text, flags=re.MULTILINE) + "\n"
         else:
-            yield f"```python\n{text.strip()}\n```\n"
+            yield "code", f"```python\n{text.strip()}\n```\n\n"
+
+
+def _outputs(notebook: Path) -> dict[int, list[Any]]:
+    """Return what the cells of a notebook show when they run, by the number of the cell; nothing unless asked for."""
+    if not os.environ.get(OUTPUTS):
+        return {}
+    import nbformat
+    from nbclient import NotebookClient
+
+    read = nbformat.read(notebook.with_suffix(".ipynb"), as_version=4)
+    with TemporaryDirectory() as folder:
+        client = NotebookClient(read, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}})
+        client.execute(stderr=DEVNULL)  # what the kernel itself says; what cells say is among their outputs
+    return {number: cell.outputs for number, cell in enumerate(read.cells) if cell.cell_type == "code"}
+
+
+def _output(output: Any, name: str, pages: dict[str, str]) -> str:
+    """Return an output as Markdown. What is drawn becomes a page of its own: the site's styles would change it."""
+    data = output.get("data", {})
+    drawn = data.get("text/html") or data.get("image/svg+xml")
+    if drawn:
+        pages[name] = document("Output", drawn)
+        height = min(MOST_PX, 60 + ROW_PX * (drawn.count("<details class='sk-row'") or LEAST_ROWS))
+        frame = f"<iframe class='output' src='{name}' title='Output' loading='lazy' style='height:{height}px'></iframe>"
+        return f"{frame}\n\n[Output alone]({name})\n\n"
+    text = output.get("text") if output.get("name") != "stderr" else ""
+    shown = (text or data.get("text/plain") or "").rstrip()
+    return f'```text title="Output"\n{shown}\n```\n\n' if shown else ""

@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 def harmless(text: str) -> str:
     """Return a text in which signs that are not seen, or turn the direction of others, are escaped; lines stay."""
-    if text.isascii() and text.isprintable():
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(
         c if c.isprintable() or c in "\n\t" or c in _JOINERS else c.encode("unicode_escape").decode() for c in text

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias, cast
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_statekit.context.compress import result_text
@@ -28,7 +29,7 @@ CONFIG: Final[RunnableConfig] = {
     "metadata": {"lc_source": "summarization"},
     "run_name": "summarize",
 }
-"""With this LangGraph streams no token of it to the user."""
+"""Tells those who trace a run what this is; LangGraph's own stream heeds the tag."""
 PROMPT: Final = """\
 Summarize the conversation between the tags for an assistant that will carry it on without seeing it.
 At most {max_chars} characters of plain text, in the language of the conversation. First what must not be lost: names, \
@@ -119,9 +120,27 @@ def asks(summarizer: Any, *, sync: bool) -> Ask | None:
         runnable, said = _runnable(summarizer), cast("Any", [HumanMessage(prompt)])
         if sync and isinstance(runnable, RunnableLambda) and not hasattr(runnable, "func"):
             raise Misuse("the summarizer is an async function: call the graph with ainvoke, or pass a function")
-        return runnable.invoke(said, CONFIG) if sync else await runnable.ainvoke(said, CONFIG)
+        return runnable.invoke(said, _unstreamed()) if sync else await runnable.ainvoke(said, _unstreamed())
 
     return ask
+
+
+def _unstreamed() -> RunnableConfig:
+    """Return the config of the run around this without what streams it: `astream_events` heeds no tag."""
+    config = ensure_config(CONFIG)
+    callbacks = config["callbacks"]
+    if isinstance(callbacks, BaseCallbackManager):
+        callbacks = callbacks.copy()
+        for handler in [each for each in callbacks.handlers if _streams(each)]:
+            callbacks.remove_handler(handler)
+    elif callbacks:
+        callbacks = [each for each in callbacks if not _streams(each)]
+    return {**config, "callbacks": callbacks}
+
+
+def _streams(handler: Any) -> bool:
+    """Tell whether a callback passes on to a stream what it is told, as the protocol in langchain_core has it."""
+    return hasattr(handler, "tap_output_aiter")
 
 
 def _runnable(summarizer: Any) -> Runnable[Any, Any]:

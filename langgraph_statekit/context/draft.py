@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -19,7 +21,7 @@ from langgraph_statekit.context.window import head, key_of, live_question
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
     """A history, where its unsummarized part begins, and the summary of what is before."""
 
@@ -29,32 +31,48 @@ class Draft:
     shown: bool = True
     """Whether a prompt is made of it: nothing is settled otherwise."""
 
+    @cached_property
+    def unsettled(self) -> int:
+        """Where the messages begin whose older tool results may still be shown in another way."""
+        last, rest = self.summary["settled"], self.messages[self.start :]
+        if last is None:
+            return self.start
+        ids = [message.__dict__["id"] for message in rest]  # pydantic makes attributes slow
+        if not all(ids):
+            ids = [id or key_of(message) for id, message in zip(ids, rest, strict=True)]
+        return len(self.messages) - ids[::-1].index(last) if last in ids else self.start
+
 
 def digested(draft: Draft, policy: ContextPolicy, counter: TokenCounter) -> Draft:
     """Shorten more results now if that saves enough for the prompt cache that is lost behind the first of them."""
     results, messages, gain = policy.tool_results, draft.messages, policy.digest_gain
     if results.digest != "auto" or gain is None:
         return draft
-    until, end = _first_unsettled(draft), _before_last_block(draft)
-    places = [at for at in range(draft.start, end) if messages[at].__dict__["type"] == "tool"]
-    shortened = max(0, sum(at < until for at in places) - results.keep)
+    start, end = draft.start, _before_last_block(draft)
+    places = [at for at, message in enumerate(messages[start:end], start) if message.__dict__["type"] == "tool"]
+    if len(places) <= results.keep:
+        return draft
+    shortened = max(0, bisect_left(places, draft.unsettled) - results.keep)
     more = places[shortened : max(shortened, len(places) - results.keep)]
     if not more:
         return draft
-    whole, sent = sum(_chars(messages[at], counter) for at in more), 0
-    for at in range(more[0], len(messages)):
-        sent += _chars(messages[at], counter)
+    whole, sent = _chars([messages[at] for at in more], counter), 0
+    for message in messages[more[0] :]:
+        content = message.__dict__["content"]
+        sent += len(content) if content.__class__ is str else _chars([message], counter)
         if whole < gain * (sent - whole):
             return draft  # even nothing in their place would save too little
     short = compress(messages[draft.start : end], results)
-    saved = whole - sum(_chars(short[at - draft.start], counter) for at in more)
+    saved = whole - _chars([short[at - draft.start] for at in more], counter)
     return settled(draft, policy) if saved >= gain * (sent - saved) else draft
 
 
-def _chars(message: BaseMessage, counter: TokenCounter) -> int:
-    """Return how long a message is: near enough to compare, and far faster than counting tokens."""
-    content = message.__dict__["content"]
-    return len(content) if content.__class__ is str else BYTES_PER_TOKEN * counter.message(message)
+def _chars(messages: Sequence[BaseMessage], counter: TokenCounter) -> int:
+    """Return how long messages are: near enough to compare, and far faster than counting tokens."""
+    contents = ((message.__dict__["content"], message) for message in messages)
+    return sum(
+        len(said) if said.__class__ is str else BYTES_PER_TOKEN * counter.message(message) for said, message in contents
+    )
 
 
 def settled(draft: Draft, policy: ContextPolicy) -> Draft:
@@ -72,16 +90,6 @@ def _before_last_block(draft: Draft) -> int:
     while at > draft.start and draft.messages[at].__dict__["type"] == "tool":
         at -= 1
     return at
-
-
-def _first_unsettled(draft: Draft) -> int:
-    last = draft.summary["settled"]
-    if last is not None:
-        for at in range(len(draft.messages) - 1, draft.start - 1, -1):
-            id = draft.messages[at].__dict__["id"]  # pydantic makes attributes slow
-            if id == last if id else key_of(draft.messages[at]) == last:
-                return at + 1
-    return draft.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ def view_of(draft: Draft, policy: ContextPolicy) -> View:
     tail = _tail(draft, policy, live, max(start, at))
     systems += tail.systems
     front: list[BaseMessage] = [message for message in systems if not is_blank(message.content)]
-    asked = repair(messages[live.start : min(live.stop, start)])
+    asked = repair(messages[live.start : min(live.stop, start)]) if live.start < start else []
     summary = _summary_message(draft, policy, live)
     front += opening([*asked, *tail.messages[:1]]) if summary is None else [summary]
     front += asked
@@ -118,7 +126,7 @@ def view_of(draft: Draft, policy: ContextPolicy) -> View:
 def _tail(draft: Draft, policy: ContextPolicy, live: range, start: int) -> Shown:
     """Return the unsummarized messages as they are shown."""
     tail = draft.messages[start:]
-    until = max(0, _first_unsettled(draft) - start)
+    until = max(0, draft.unsettled - start)
     answered = min(until, max(0, live.start - start))
 
     def show(at: int) -> Sequence[BaseMessage]:
@@ -136,9 +144,12 @@ def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanM
     """Return the message with the summaries; its id is that of a message it stands for, so that no stream shows it."""
     if not draft.summary["nodes"]:
         return None
-    hidden = (at for at in range(head(draft.messages), draft.start) if at not in live)
-    first = next((draft.messages[at] for at in hidden if draft.messages[at].type != "system"), None)
-    id = "summary" if first is None else key_of(first)
+    id = "summary"
+    for at in range(draft.start):
+        message = draft.messages[at]
+        if message.__dict__["type"] != "system" and at not in live:
+            id = key_of(message)
+            break
     return message_of(draft.summary, policy, id)
 
 

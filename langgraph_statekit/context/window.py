@@ -34,7 +34,8 @@ def note_of(message: BaseMessage) -> Mapping[str, Any]:
 
 def is_made(message: BaseMessage) -> bool:
     """Tell whether this package made the message, to show summaries or knowledge."""
-    if message.type != "human" or MARK not in message.additional_kwargs:
+    fields = message.__dict__  # pydantic makes attributes slow
+    if fields["type"] != "human" or MARK not in fields["additional_kwargs"]:
         return False
     note = note_of(message)
     return "summary" in note or "knowledge" in note
@@ -62,7 +63,7 @@ def turns(messages: Sequence[BaseMessage], start: int, end: int | None = None) -
 def live_question(messages: Sequence[BaseMessage]) -> range:
     """Return where the user's last message stands, with up to three right before it that nothing has answered."""
     end = len(messages)
-    while end and not _asks(messages[end - 1]):
+    while end and (messages[end - 1].__dict__["type"] != "human" or is_made(messages[end - 1])):
         end -= 1
     begin = end
     while begin > max(0, end - _MOST_LIVE) and _asks(messages[begin - 1]):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.channels.untracked_value import UntrackedValue
@@ -177,6 +178,38 @@ async def test_no_token_of_a_summary_is_streamed_by_async_graphs(name: str, save
         given = {"messages": [HumanMessage(f"q{turn}", id=f"h{turn}")]}
         streamed += [chunk.content async for chunk, _ in app.astream(given, config(), stream_mode="messages")]
     assert "".join(streamed) == "".join(f"answer {turn} to you" for turn in range(9))
+
+
+class Starts(BaseCallbackHandler):
+    """Counts the models that were asked, as what adds up a run's cost does."""
+
+    count = 0
+
+    def on_chat_model_start(self, *args: Any, **kwargs: Any) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("name", FACES)
+async def test_events_tell_of_no_summarizer_but_callbacks_do(name: str, saver: StatekitSaver) -> None:
+    app, starts, streamed = FACES[name](saver), Starts(), list[Any]()
+    for turn in range(9):
+        given: Any = {"messages": [HumanMessage(f"q{turn}", id=f"h{turn}")]}
+        at: Any = {**config(), "callbacks": [starts]}
+        streamed += [event async for event in app.astream_events(given, at, version="v2")]
+    assert SECRET in str((await app.aget_state(config())).values), "nothing was summarized"
+    models = [event for event in streamed if event["event"].startswith("on_chat_model")]
+    assert sum(event["event"] == "on_chat_model_end" for event in models) == 9 < starts.count
+    answered = [event["data"]["chunk"].content for event in models if event["event"] == "on_chat_model_stream"]
+    assert "".join(answered) == "".join(f"answer {turn} to you" for turn in range(9))
+    assert not any({"nostream", "langsmith:nostream"} & {*event["tags"]} for event in streamed)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_callbacks_hear_of_the_summarizer_in_sync_graphs_too(name: str, saver: StatekitSaver) -> None:
+    app, starts = FACES[name](saver), Starts()
+    for turn in range(9):
+        app.invoke({"messages": [HumanMessage(f"q{turn}", id=f"h{turn}")]}, {**config(), "callbacks": [starts]})
+    assert starts.count > 9
 
 
 async def test_a_builder_node_gives_the_model_its_prompt_without_storing_it(saver: StatekitSaver) -> None:

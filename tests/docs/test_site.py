@@ -9,8 +9,10 @@ import subprocess
 import sys
 import zlib
 from html.parser import HTMLParser
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +86,21 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path_factory: py
     for source in (*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.py")):
         folder = "" if source.suffix == ".md" else "notebooks/"
         assert f"{folder}{source.stem}.html" in pages
+
+
+def test_what_a_notebook_shows_is_shown_on_its_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: group docs")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: group notebooks")
+    pytest.importorskip("nbclient")
+    monkeypatch.setenv("STATEKIT_DOCS_OUTPUTS", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    hooks: Any = import_module("hooks")
+    code = "from IPython.display import HTML\nprint('said')\nHTML('<section>drawn</section>')"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("x"), nbformat.v4.new_code_cell(code)])
+    nbformat.write(notebook, tmp_path / "one.ipynb")
+    pages: dict[str, str] = {}
+    shown = [hooks._output(each, "one.0.html", pages) for each in hooks._outputs(tmp_path / "one.py")[1]]
+    assert "said" in shown[0]
+    assert "src='one.0.html'" in shown[1]
+    assert "<section>drawn</section>" in pages["one.0.html"]

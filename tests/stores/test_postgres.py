@@ -87,7 +87,7 @@ def test_a_page_of_a_long_thread_reads_that_page_and_not_the_thread(
     if analyzed:
         query(url, f'ANALYZE "{schema}".rows')
     columns = "'t', n %% 2, to_char(n, 'FM000000'), n, NULL, NULL, false, NULL, '', '', '', NULL"
-    query(url, f'INSERT INTO "{schema}".threads VALUES (\'t\', 8000, 1)')
+    query(url, f"INSERT INTO \"{schema}\".threads VALUES ('t', 8000, 1)")
     query(url, f'INSERT INTO "{schema}".rows SELECT {columns} FROM generate_series(1, 8000) AS n')
     pages = {
         Query("t", limit=50): [*range(8000, 7950, -1)],
