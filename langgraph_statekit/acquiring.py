@@ -16,6 +16,9 @@ from langgraph_statekit.leases import Keeper, Lease, OnLease
 from langgraph_statekit.processes import GONE, Process
 
 _POLL_S: Final = 0.25
+_MOST_POLL_S: Final = 5.0
+_PAUSE: Final = 4
+"""Times that the store took to answer, between two questions: the many that wait must not hold up those that work."""
 _LEAST_TTL_S: Final = 0.05
 
 
@@ -83,4 +86,10 @@ async def acquire(keeper: Keeper, claims: Claims, thread_id: str, terms: Terms) 
             raise Conflict(
                 f"thread {thread_id!r} is leased by {who}: wait for it (wait_s=...), or take it over (steal=True)"
             )
-        await claims.sleep(min(_POLL_S, max(0.0, give_up_s - time.monotonic())))
+        now_s = time.monotonic()
+        await claims.sleep(max(0.0, min(pause_s(now_s - asked_s), give_up_s - now_s)))
+
+
+def pause_s(took_s: float) -> float:
+    """Return how long to wait before a busy lease is asked for again, after the store took so long to answer."""
+    return min(max(_POLL_S, _PAUSE * took_s), _MOST_POLL_S)

@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,8 +34,7 @@ class Process(NamedTuple):
     @classmethod
     def here(cls) -> Process:
         """Return this process."""
-        pid = os.getpid()
-        return cls(_host(), pid, (_stat(pid) or ("", ""))[1])
+        return _here()
 
     @classmethod
     def parse(cls, text: str) -> Process:
@@ -49,8 +49,11 @@ class Process(NamedTuple):
     @property
     def state(self) -> str:
         """Say what it does: `STOPPED`, `RUNNING`, `GONE`, or `UNKNOWN` for one of another host or system."""
-        if not self.start or self.host != _host():
+        here = Process.here()
+        if not self.start or self.host != here.host:
             return UNKNOWN
+        if self == here:
+            return RUNNING
         told = _stat(self.pid)
         if told is None:  # or it may only be hidden from this user
             return UNKNOWN if _exists(self.pid) else GONE
@@ -71,12 +74,18 @@ class Process(NamedTuple):
         return self.state == GONE
 
 
-def _host() -> str:
+@cache
+def _here() -> Process:
+    pid = os.getpid()
     parts = [platform.node().replace(" ", "_")]
     with suppress(OSError):
         parts.append((_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8])
         parts.append(os.readlink(_PROC / "self/ns/pid").strip("pid:[]"))
-    return "/".join(parts)
+    return Process("/".join(parts), pid, (_stat(pid) or ("", ""))[1])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_here.cache_clear)
 
 
 def _exists(pid: int) -> bool:

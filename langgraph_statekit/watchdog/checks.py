@@ -11,7 +11,7 @@ from langgraph_statekit.errors import Misuse
 from langgraph_statekit.watchdog.view import Finding, Mark, View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ItemDeadline:
     """Finds an item that takes too long, over all of its steps.
 
@@ -35,7 +35,7 @@ class ItemDeadline:
 
     def __call__(self, view: View) -> Finding | None:
         """Return what is too late."""
-        named = [task for task in view.running if task.item is not None]
+        named = [task for task in view.running if task.item is not None] if view.running else ()
         for task in named:
             if view.now_s - task.item_s > self.seconds:
                 return self._late(str(task.item), None)
@@ -48,7 +48,7 @@ class ItemDeadline:
         return Finding("item_deadline", f"item {item} takes more than {self.seconds:g} s", item=item, started=started)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeDeadline:
     """Finds a node's call that takes too long; heartbeats do not prolong it.
 
@@ -57,7 +57,7 @@ class NodeDeadline:
         default: For all other nodes; None: as long as they like.
     """
 
-    seconds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    seconds: Mapping[str, float] = field(default_factory=dict)
     default: float | None = None
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class NodeDeadline:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NoProgress:
     """Finds a run that works and gets nowhere, or shows no sign of work.
 
@@ -122,7 +122,7 @@ class NoProgress:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cycle:
     """Finds a run that goes round and round: the same few states, again and again in the same order.
 
@@ -144,18 +144,19 @@ class Cycle:
 
     def __call__(self, view: View) -> Finding | None:
         """Return the cycle."""
-        marks = list(view.marks.get(self, ()))[-self.window :]
+        marks = view.marks.get(self, ())
         if len(marks) < self.window:
             return None
+        digests = [mark.digest for mark in marks[-self.window :]]
         for period in range(2, self.window // 2 + 1):
-            if all(marks[at].digest == marks[at - period].digest for at in range(period, self.window)):
+            if digests[period:] == digests[:-period]:
                 return Finding(
-                    "cycle", f"the same {period} states come round", item=view.item, since=marks[period].step.id
+                    "cycle", f"the same {period} states come round", item=view.item, since=marks[period - self.window].step.id
                 )
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Invariant:
     """Finds a step that broke a rule.
 
@@ -179,7 +180,7 @@ class Invariant:
         return Finding(self.name, f"step {view.step.number} broke {self.name!r}", item=view.item, since=view.step.id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ErrorRate:
     """Finds a run too many of whose tasks fail; those that a handler or the graph itself deals with count.
 
@@ -206,7 +207,7 @@ class ErrorRate:
         return Finding("error_rate", f"{failed} of the last {len(ended)} tasks failed", item=view.item)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SaveFailureRate:
     """Finds a store that fails too often, as a `FailureRate` among the saver's hooks counts it.
 
@@ -226,7 +227,7 @@ class SaveFailureRate:
         return Finding("save_failures", f"{view.failing:.0%} of the saver's operations fail", item=view.item)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Budget:
     """Finds a call that has spent what it may; it is not tried again.
 

@@ -133,4 +133,5 @@ once, so that values which are changed in place do not mislead it. With an attri
 
 def clean(value: Any) -> str:
     """Return a value as a text that can be stored: half a surrogate, as crawled pages and file names have, cannot."""
-    return str(value).encode(errors="backslashreplace").decode()
+    text = str(value)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -177,6 +177,10 @@ class SqliteBackend:
                 db.execute("RELEASE one")
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | None]:
+        if all(claim.token is None for claim in claims):  # who waits for a lease must not hold up who saves
+            with self._reading() as db:
+                if (refused := leases.refused(db, claims)) is not None:
+                    return refused
         with self._writing() as db:
             return [life.claim(db, claim) for claim in claims]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, decide
@@ -29,6 +30,14 @@ def claim(db: sqlite3.Connection, wanted: Claim) -> Held | None:
         (wanted.thread, *granted),
     )
     return granted
+
+
+def refused(db: sqlite3.Connection, claims: Sequence[Claim]) -> list[Held | None] | None:
+    """Return the leases of threads if none of the claims gets anything, so that nothing is to be written."""
+    now_us = time.time_ns() // 1000
+    before = [held(db, wanted.thread) for wanted in claims]
+    got = (decide(wanted, lease, now_us) for wanted, lease in zip(claims, before, strict=True))
+    return before if all(lease is None for lease in got) else None
 
 
 def listed(db: sqlite3.Connection, query: LeaseQuery) -> LeasePage:
