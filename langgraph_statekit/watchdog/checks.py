@@ -150,9 +150,8 @@ class Cycle:
         digests = [mark.digest for mark in marks[-self.window :]]
         for period in range(2, self.window // 2 + 1):
             if digests[period:] == digests[:-period]:
-                return Finding(
-                    "cycle", f"the same {period} states come round", item=view.item, since=marks[period - self.window].step.id
-                )
+                since = marks[period - self.window].step.id
+                return Finding("cycle", f"the same {period} states come round", item=view.item, since=since)
         return None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
+from langgraph_statekit import Finding, rollback
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.cli.kit import Run, address, chain, fill, named, process
 from tests.faces import checkpoint as made
@@ -118,6 +119,21 @@ def test_large_values_are_cut_unless_all_is_asked_for(durable_store: Store, run:
     assert "5,000,000 characters" in cut.json["channels"]["text"]
     assert len(run("show", "t", "--url", address(durable_store)).out) < 3_000
     assert len(run("show", "t", "--url", address(durable_store), "--json", "--full").json["channels"]["text"]) == 5e6
+
+
+def test_the_history_names_a_rollback_with_its_reason_and_both_ends(durable_store: Store, run: Run) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open() as saver:
+        graph = chain("a", "b", saver=saver)
+        graph.invoke({"log": ["x"]}, named("t"), durability="sync")
+        left, target = [item.config["configurable"]["checkpoint_id"] for item in graph.get_state_history(named("t"))][
+            :2
+        ]
+        with saver.lease("t", steal=True) as lease:
+            rollback(graph, lease.config, "parent", Finding("review", "the answer was wrong", item="7"), 2)
+    told = run("show", "t", "--history", "--json", *url).json[0]["rollback"]
+    assert told == {"op": "rollback", "reason": "review", "item": "7", "attempt": 2, "from": left, "to": target}
+    assert f"rollback to {target}: review, item 7, attempt 2" in run("show", "t", "--history", *url).out
 
 
 def test_show_lists_the_history_and_finds_checkpoints_by_label_and_beginning(durable_store: Store, run: Run) -> None:

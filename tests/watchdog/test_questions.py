@@ -89,9 +89,7 @@ def test_a_node_that_dies_after_its_second_answer_is_resumed_with_both(
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_second_question_is_not_answered_by_the_first_answer(
-    saver: StatekitSaver, memory: Store, deep: bool
-) -> None:
+def test_a_second_question_is_not_answered_by_the_first_answer(saver: StatekitSaver, memory: Store, deep: bool) -> None:
     asking = Asking(deep)
     asking.start(saver, {"i": 0}, Command(resume="yes"))
     memory.advance(LONG_S + 1)
