@@ -24,6 +24,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_statekit.checkpoint import presence
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY, token_of
 from langgraph_statekit.checkpoint.frames import seal, unseal
 from langgraph_statekit.checkpoint.migrations import Pending, migrate, migrate_writes, stamp_of, stamped, with_migrated
@@ -35,56 +36,6 @@ Read = Callable[[bytes], bytes | None]
 """Gives the plain value of a frame key, None if it has none."""
 
 _DELTA_COUNTERS: Final = "counters_since_delta_snapshot"
-
-SECRET_KEYS: Final = frozenset(
-    {
-        "access_key",
-        "access_token",
-        "anthropic_api_key",
-        "api_key",
-        "api_secret",
-        "api_token",
-        "apikey",
-        "auth",
-        "auth_token",
-        "authorization",
-        "aws_secret_access_key",
-        "aws_session_token",
-        "bearer",
-        "bearer_token",
-        "client_secret",
-        "connection_string",
-        "cookie",
-        "credential",
-        "credentials",
-        "database_url",
-        "db_password",
-        "dsn",
-        "github_token",
-        "hf_token",
-        "id_token",
-        "jwt",
-        "openai_api_key",
-        "passphrase",
-        "passwd",
-        "password",
-        "private_key",
-        "pwd",
-        "refresh_token",
-        "secret",
-        "secret_access_key",
-        "secret_key",
-        "secret_token",
-        "secrets",
-        "session_cookie",
-        "session_token",
-        "signing_key",
-        "ssh_key",
-        "token",
-        "x_api_key",
-    }
-)
-"""Keys whose values are not stored in metadata (compared in lower case, with `-` read as `_`)."""
 
 
 @lru_cache(65536)
@@ -175,21 +126,27 @@ class Codec:
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
         settled: Callable[[tuple[Ref, int]], Any] = lambda parent: False,
+        held: Callable[[Ref], Collection[bytes] | None] = lambda parent: None,
     ) -> tuple[Row, list[tuple[bytes, bytes | None]]]:
         """Return the row of a checkpoint, and key and plain value of each new version, all serialized now.
 
         None in place of a plain value says that the version has none. Values that a migration changed count as new,
-        unless `settled` says that they were stored with the parent.
+        unless `settled` says that they were stored with the parent. The row notes which channels have a value: those
+        of new versions, and those that the parent has, as far as `held` knows its keys.
 
         Raises:
             DataError: A value cannot be stored; the message names the channel.
         """
         thread, ns, parent = ref_of(config)
-        schema = self.schema(ns)
-        if schema is not None and not settled((Ref(thread, ns, parent or ""), schema.version)):
+        schema, origin = self.schema(ns), Ref(thread, ns, parent or "")
+        if schema is not None and not settled((origin, schema.version)):
             new_versions = with_migrated(checkpoint, new_versions)
         plain = dict(checkpoint)
         values = cast("dict[str, Any]", plain.pop("channel_values"))
+        versions = checkpoint["channel_versions"]
+        if parent is None:  # a copy of a first checkpoint leans on nothing that the store could ask for
+            new_versions = {**{name: version for name, version in versions.items() if name in values}, **new_versions}
+        keys = {channel: frame_key(ns, channel, version) for channel, version in versions.items()}
         plains = [
             (
                 frame_key(ns, channel, version),
@@ -197,20 +154,21 @@ class Codec:
             )
             for channel, version in new_versions.items()
         ]
+        stored = held(origin) or ()
+        present = [name for name, key in keys.items() if name in values and (name in new_versions or key in stored)]
         merged = self._metadata(config, metadata)
         if schema is not None and schema.version > 1 and VERSION_KEY not in metadata:
             merged[VERSION_KEY] = schema.version
-        versions = checkpoint["channel_versions"]
         run_id = merged.get("run_id")
         row = Row(
             ref=Ref(thread, ns, to_text(checkpoint["id"])),
             parent=parent,
-            packed_keys=b"".join([frame_key(ns, channel, version) for channel, version in versions.items()]),
+            packed_keys=b"".join(keys.values()),
             packed_deltas=b"".join(
                 [channel_key(ns, channel) for channel in merged.get(_DELTA_COUNTERS) or () if channel in versions]
             ),
             run_id=None if run_id is None else to_text(run_id),
-            body=self.pack_body(plain, merged),
+            body=self.pack_body(plain, present, merged),
             audit=None if self.audit is None else self.audit(merged),
         )
         return row, plains
@@ -256,7 +214,7 @@ class Codec:
     def checkpoint(self, row: Row) -> dict[str, Any]:
         """Return the checkpoint of a row without its values."""
         parts = _parts(row)
-        return cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
+        return presence.taken(self._load_typed(parts[0], parts[1]))[0]
 
     def unpack(self, row: Row, read: Read, writes: Iterable[Write], token: int | None = None) -> CheckpointTuple:
         """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
@@ -264,13 +222,15 @@ class Codec:
         Its configs carry the token. A state of an older version is migrated.
 
         Raises:
+            Corrupt: A value that was stored is not there any more.
             SchemaTooNew: A worker with a later version of the state wrote it.
         """
         parts = _parts(row)
-        plain = cast("dict[str, Any]", self._load_typed(parts[0], parts[1]))
+        plain, present = presence.taken(self._load_typed(parts[0], parts[1]))
         values: dict[str, Any] = {}
         for channel, version in plain["channel_versions"].items():
             self.unpack_value(values, channel, frame_key(row.ref.ns, channel, version), read)
+        presence.require(present, values)
         plain["channel_values"] = values
         checkpoint = cast(Checkpoint, plain)
         metadata = self._load_typed(parts[2], parts[3])
@@ -350,9 +310,15 @@ class Codec:
     def _secret(self, key: object) -> bool:
         return _folded(str(key)) in self.secret_keys
 
-    def pack_body(self, checkpoint: Any, metadata: Any, more: Sequence[bytes] = ()) -> bytes:
-        """Return the body of a row: a checkpoint without values, metadata, and parts that no reader needs."""
-        parts = (*self._typed("checkpoint", checkpoint), *self._typed("metadata", metadata), *more)
+    def pack_body(
+        self, checkpoint: Mapping[str, Any], values: Collection[str], metadata: Any, more: Sequence[bytes] = ()
+    ) -> bytes:
+        """Return the body of a row: a checkpoint, whose values are elsewhere, metadata, and parts no reader needs."""
+        parts = (
+            *self._typed("checkpoint", presence.noted(checkpoint, values)),
+            *self._typed("metadata", metadata),
+            *more,
+        )
         return seal(ormsgpack.packb(parts))
 
     def dump(self, what: str, value: Any) -> bytes:

@@ -85,13 +85,15 @@ class Engine(Requests):
     ) -> RunnableConfig:
         token = codec.token(config)
         async with self._runtime.place() as place:
-            row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, self._frames.settled.get)
+            known = self._frames.settled.get, self._frames.present.get
+            row, plains = codec.pack_put(config, checkpoint, metadata, new_versions, *known)
             thread = row.ref.thread
 
             def others() -> list[tuple[bytes, bytes | None]]:
                 return codec.pack_values(row.ref.ns, checkpoint, new_versions)
 
             await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others, self.ttl_us)
+        self._frames.note(row, [key for key, plain in plains if plain is not None])
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
         if self.retention is not None and self.pacing.due(thread):
@@ -231,6 +233,7 @@ class Engine(Requests):
             return None
         row = stored.row
         read = self._frames.reader(row.ref.thread, stored.frames, remember=True)
+        self._frames.note(row, stored.frames)
         return codec.unpack(row, read, stored.writes, token_of(config["configurable"]))
 
     async def list(

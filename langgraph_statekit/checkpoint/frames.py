@@ -21,7 +21,7 @@ from zlib import crc32
 
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import NEEDS_KEYS
-from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref
+from langgraph_statekit.checkpoint.records import KEY_BYTES, NAME_BYTES, Frame, Ref, Row
 from langgraph_statekit.checkpoint.splice import COPY_BYTES, diff, patch
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 
@@ -46,6 +46,7 @@ _COMPRESS_FROM_BYTES: Final = 128
 _LEVEL: Final = 1
 _MAX_MISSES: Final = 2
 _SETTLED_BYTES: Final = 1 << 20
+_PRESENT_BYTES: Final = 4 << 20
 _CONTEXT_BYTES: Final = 16384
 """How much of the base's end helps to compress a delta's insertions."""
 
@@ -261,6 +262,8 @@ class Frames:
         self._chains = Cache[tuple[str, bytes], Chain](max_bytes)
         self.settled = Cache[tuple[Ref, int], bool](_SETTLED_BYTES)
         """Checkpoints that were saved here under a state version, and so with all values that a migration changed."""
+        self.present = Cache[Ref, frozenset[bytes]](_PRESENT_BYTES)
+        """Keys of the values of checkpoints that were read or saved here."""
 
     def pack(
         self, thread: str, plains: Sequence[tuple[bytes, bytes | None]], *, whole: bool = False
@@ -283,6 +286,12 @@ class Frames:
                 frame, chains[key] = encode(key, plain, None if again else chain)
                 frames.append(frame)
         return frames, chains
+
+    def note(self, row: Row, stored: Iterable[bytes]) -> None:
+        """Remember that of a row these keys are stored, and those of its parent that it has, too."""
+        parent = row.ref if row.parent is None else row.ref._replace(id=row.parent)
+        keys = {*stored, *(self.present.get(parent) or ())}.intersection(row.keys)
+        self.present.put(row.ref, frozenset(keys), KEY_BYTES * len(keys))
 
     def remember(self, thread: str, chains: Mapping[bytes, Chain | None]) -> None:
         """Let later versions build on these."""

@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_statekit.acquiring import Terms, acquire
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cells import Cells
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS, Codec
+from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.lines import Lines
@@ -22,6 +22,7 @@ from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import Save
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import Batcher, Blocking, Runtime, Threads, aside, run_sync
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.checkpoint.sweeping import Sweeping
 from langgraph_statekit.errors import Misuse

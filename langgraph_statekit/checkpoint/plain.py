@@ -12,9 +12,9 @@ from typing import Any, Final
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.exact import model_fields, parts, qualname, short
 from langgraph_statekit.checkpoint.foreign import Foreign
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 
 HIDDEN: Final = "***"
 _CLASS: Final = "$class"

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.errors import Misuse
 
 _SECRET_HEADERS: Final = SECRET_KEYS.union(

@@ -8,10 +8,9 @@ keeps for them. So a revert is exact, and needs no way back for the values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import ormsgpack
-from langgraph.checkpoint.base import Checkpoint
 
 from langgraph_statekit.checkpoint.codec import Codec, Read, frame_key
 from langgraph_statekit.checkpoint.frames import seal, unseal
@@ -66,7 +65,7 @@ def _migrated(codec: Codec, row: Row, read: Read) -> tuple[Row, Plains] | None:
         if is_marked(version) and name in values and key not in row.keys
     ]
     old = [key for key in row.keys if key not in set(keys)]
-    body = codec.pack_body(cast(Checkpoint, plain), item.metadata, (row.body, row.packed_keys))
+    body = codec.pack_body(plain, values, item.metadata, (row.body, row.packed_keys))
     return row._replace(body=body, packed_keys=b"".join((*keys, *old))), plains
 
 

@@ -163,7 +163,7 @@ def _rows(saver: StatekitSaver, thread: str) -> Iterator[Row]:
 
 
 def _channels(codec: Codec, row: Row) -> dict[bytes, str]:
-    versions = codec.unpack(row, lambda key: None, ()).checkpoint["channel_versions"]
+    versions = codec.checkpoint(row)["channel_versions"]
     return {frame_key(row.ref.ns, channel, version): channel for channel, version in versions.items()}
 
 

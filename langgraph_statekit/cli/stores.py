@@ -179,7 +179,7 @@ def _read_status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
         return Status(UNFINISHED, [])
     codec = saver._codec
     row = found[0]
-    plain = codec.unpack(row, lambda key: None, ()).checkpoint
+    plain = codec.checkpoint(row)
     keys = {channel: frame_key(ref.ns, channel, version) for channel, version in plain["channel_versions"].items()}
     stored = {channel: key for channel, key in keys.items() if key in outline.frames}
     wanted = {channel: key for channel, key in stored.items() if is_control(channel)}

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
 from langgraph_statekit.checkpoint.plain import HIDDEN, differences, plain
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 
 Shown = Callable[[Any], Any]
 

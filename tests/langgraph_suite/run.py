@@ -33,6 +33,12 @@ FILES = [
         *("delta_channel_to_plain", "delta_channel_update_state"),
     )
 ]
+TIMED = ("test_imp_nested", "test_stream_subgraphs_during_execution", "test_stream_buffering_single_node")
+"""They compare times, or the order of what happens milliseconds apart, and fail on a busy machine with any saver, with
+LangGraph's InMemorySaver as well: one of them that failed is tried again, alone."""
+TRIES = 4
+OTHERS = ("", "skipped")
+"""What is no failure."""
 
 
 @dataclass(frozen=True)
@@ -96,30 +102,41 @@ def run(store: str, servers: Servers, extra: list[str] | None = None, *, all_fea
         env[f"STATEKIT_TEST_{kind.upper()}_URL"] = servers.url(kind)
     with tempfile.TemporaryDirectory(prefix="statekit-") as scratch:
         report = Path(scratch, "report.xml")
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", *FILES, "-k", "sync_checkpointer or memory", "-q", "-n", "2"),
-                *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout", "120"),
-                *(f"--junitxml={report}", f"--basetemp={scratch}/tests", *(extra or ())),
-            ],
-            cwd=folder,
-            env=env,
-            stdout=sys.stderr,
-            check=False,
-        )
-        return _counts(report)
+
+        def outcomes(*which: str) -> dict[str, str]:
+            report.unlink(missing_ok=True)
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "pytest", *which, "-q", "-o", "addopts=", "-p", "no:cacheprovider"),
+                    *("-p", "no:randomly", "--timeout", "120"),
+                    *(f"--junitxml={report}", f"--basetemp={scratch}/tests"),
+                ],
+                cwd=folder,
+                env=env,
+                stdout=sys.stderr,
+                check=False,
+            )
+            return dict(map(_outcome, ElementTree.parse(report).getroot().iter("testcase")))
+
+        found = outcomes(*FILES, "-k", "sync_checkpointer or memory", "-n", "2", *(extra or ()))
+        for _ in range(TRIES - 1):
+            for id in [id for id, said in found.items() if said not in OTHERS and id.split("::")[1].startswith(TIMED)]:
+                found |= outcomes(id)
+        return _counts(found)
 
 
-def _counts(report: Path) -> Counts:
-    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
-    failures = tuple(
-        f"{case.get('classname')}.{case.get('name')}: {(bad.get('message') or '')[:300]}"
-        for case in cases
-        for bad in (*case.iter("failure"), *case.iter("error"))
-    )
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
-    return Counts(len(cases) - failed - skipped, failed, skipped, failures)
+def _outcome(case: ElementTree.Element) -> tuple[str, str]:
+    """Return the id of a test, and what it said when it failed: "" if it passed, "skipped" if it did not run."""
+    id = f"{(case.get('classname') or '').replace('.', '/')}.py::{case.get('name')}"
+    for bad in (*case.iter("failure"), *case.iter("error")):
+        return id, (bad.get("message") or "failed")[:300]
+    return id, "" if case.find("skipped") is None else "skipped"
+
+
+def _counts(found: dict[str, str]) -> Counts:
+    said = list(found.values())
+    failures = tuple(f"{id}: {message}" for id, message in found.items() if message not in OTHERS)
+    return Counts(said.count(""), len(failures), said.count("skipped"), failures)
 
 
 def main() -> int:

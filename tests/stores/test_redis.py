@@ -314,3 +314,38 @@ def test_a_wrong_url_is_refused(url: str) -> None:
 def test_a_prefix_that_chooses_a_slot_is_refused(server: Server) -> None:
     with pytest.raises(Misuse, match="brace"):
         RedisSaver.from_url(server.url, prefix="{x}")
+
+
+@pytest.mark.parametrize("part", "mohdw")
+def test_a_thread_of_which_the_server_lost_a_key_is_reported_and_not_gone_on_with(
+    saver: RedisSaver, client: redis.Redis, part: str
+) -> None:
+    at = config(id=chat(saver, 2)[-1])
+    saver.put_writes(at, [("m", 1)], "task")
+    client.delete(next(key for key in client.scan_iter() if f":{part}:".encode() in key))
+    calls: list[Callable[[], Any]] = [
+        lambda: saver.get_tuple(config()),
+        lambda: saver.get_tuple(at),
+        lambda: list(saver.list(config())),
+        lambda: saver.put(at, checkpoint(), metadata(), {}),
+        lambda: saver.put_writes(at, [("m", 2)], "other"),
+    ]
+    for call in calls:
+        with pytest.raises(Corrupt, match="noeviction"):
+            call()
+    saver.delete_thread("t")
+    assert saver.get_tuple(config()) is None
+    assert chat(saver, 2)
+    assert len(list(saver.list(config()))) == 2
+
+
+def test_no_flag_of_writes_outlives_them(saver: RedisSaver, client: redis.Redis) -> None:
+    last = saver.put(config(id=chat(saver, 4)[-1]), checkpoint(), metadata(), {})
+    saver.prune(["t"], strategy="keep_latest")
+    meta = next(key for key in client.scan_iter() if b":m:" in key)
+    assert client.hget(meta, "w") is None
+    assert saver.get_tuple(config()) is not None
+    saver.put_writes(last, [("m", 1)], "task")
+    assert client.hget(meta, "w") == b"1"
+    saver.copy_thread("t", "u")
+    assert saver.get_tuple(config("u")) is not None

@@ -15,6 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack
 from tests.faces import checkpoint, config, metadata
 from tests.stores.test_tiered import THREAD, Cold, Place, grow, here, local, seen
 from tests.stores.test_tiered_replicas import Two, two
+from tests.tiered_under_test import advance_cold
 
 __all__ = ["here", "local", "two"]
 
@@ -56,6 +57,7 @@ def test_a_thread_that_nobody_used_expires_though_the_cold_store_lacks_some_of_i
         assert len(list(grow(saver, 1))) == 1
         assert saver.tiers._tier.dirty(1 << 62, 10) == [THREAD]
         store._hot.advance(3600)
+        advance_cold(store._cold._directory, 3600)
         assert seen(saver) == {}
         assert not saver.deleted(THREAD)
         saver.sweep()

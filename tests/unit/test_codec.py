@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import empty_checkpoint
 
 from langgraph_statekit.checkpoint.codec import (
-    SECRET_KEYS,
     Codec,
     channel_key,
     config_of,
@@ -21,6 +20,7 @@ from langgraph_statekit.checkpoint.codec import (
 )
 from langgraph_statekit.checkpoint.frames import Frames, seal, unseal
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, from_text, to_text
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import Corrupt, DataError, Misuse, SchemaTooNew
 

@@ -3,7 +3,7 @@
 -- KEYS, all in one slot: meta, order, heads, data, writes of a thread, the index of its bucket, the thread's lease, and what
 -- is noted for a cold store (see redis_tier.lua): the thread's tier and touched, and the tiers of its bucket.
 --   meta    hash: v = format, rev, seq = highest one given, by = operation of the copy, op = that of the last apply,
---           k = header of the data key, z = 1 if changes are noted for a cold store,
+--           k = header of the data key, z = 1 if changes are noted for a cold store, w = 1 if there are writes,
 --           h:NAMESPACE = name of its head, r:RUN = number of its rows (RUN begins with "="),
 --           e:NAMESPACE \0 ID = when writes came (microseconds) that have no row yet;
 --           if it can expire: t = time to live (negative: interrupted or not), u = its end while it has one
@@ -37,10 +37,17 @@ local call, byte, sub = redis.call, string.byte, string.sub
 local meta, order, heads, data, writes, index, lease, tier, touched, tiers = unpack(KEYS)
 local verb = ARGV[1]
 
-local version, ttl, till, header, noted = unpack(call('HMGET', meta, 'v', 't', 'u', 'k', 'z'))
+local version, ttl, till, header, noted, written = unpack(call('HMGET', meta, 'v', 't', 'u', 'k', 'z', 'w'))
 local source_version = verb == 'copy' and call('HGET', KEYS[11], 'v')
 local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
+
+-- A server that evicts, or a person, takes single keys: what is left would be read as a thread that lacks state.
+local WHOLE = { save = 1, save_writes = 1, load = 1, rows = 1, fill = 1, outline = 1 }
+if WHOLE[verb] and call('EXISTS', order, heads, data) ~= (version and 3 or 0)
+  or WHOLE[verb] and written and call('EXISTS', writes) == 0 then
+  return { err = 'TORN' }
+end
 
 -- Whether a save with this token comes too late.
 local function fenced(token) return token ~= '' and call('HGET', lease, 'token') ~= token end
@@ -150,7 +157,10 @@ end
 -- What names a row in heads, data and meta; shorter than the key of any frame.
 local function name_of(score) return string.format('%x', score) end
 
-local function hidden(head) return byte(head, 2) == 1 end
+local function hidden(head)
+  if not head then error('TORN') end
+  return byte(head, 2) == 1
+end
 
 -- The batches of a checkpoint, newest first, and their names.
 local function batches(head)
@@ -238,6 +248,7 @@ if verb == 'save_writes' then
       call('HSET', writes, head, name, name, blob)
     end
   end
+  if not written then call('HSET', meta, 'w', 1) end
   if not version then
     for i = 1, 5, 4 do
       if noted then call('PERSIST', KEYS[i]) else call('PEXPIRE', KEYS[i], ORPHANS_MS) end

@@ -89,6 +89,11 @@ end
 
 local function namespace_of(head) return string.match(parts(head), '^[^%z]*') end
 
+-- Notes whether there are writes, so that their loss is seen.
+local function note_writes()
+  if call('EXISTS', writes) == 1 then call('HSET', meta, 'w', 1) else call('HDEL', meta, 'w') end
+end
+
 -- Removes the batches of checkpoints, one of each per round.
 local function forget(marks)
   local names, gone = many('HMGET', writes, marks), {}
@@ -109,6 +114,7 @@ local function forget(marks)
     end
   end
   many('HDEL', writes, gone)
+  note_writes()
 end
 
 -- Removes rows with their writes, and frames.
@@ -181,6 +187,7 @@ local function retain(members, keys)
   many('HSET', heads, pairs_of[heads])
   many('HSET', data, pairs_of[data])
   many('HSET', writes, batch_parts)
+  note_writes()
   for _, head in ipairs(row_heads) do
     stale[namespace_of(head)] = true
     count(run_of(head), 1)
@@ -265,7 +272,7 @@ local function receive(operation, thread, given, there, found, fetch)
   if sub(given, 1, 8) ~= sub(found or '', 1, 8) then return REKEYED end
   if rekeyed(given, header) then return 0 end
   tiered(thread)
-  call('HDEL', meta, 'k', 'z')
+  call('HDEL', meta, 'k', 'z', 'w')
   local own, early, marks = call('HGETALL', writes), call('HKEYS', meta), {}
   fetch()
   for i = 1, #own, 2 do
@@ -273,6 +280,7 @@ local function receive(operation, thread, given, there, found, fetch)
   end
   forget(marks)
   many('HSET', writes, own)
+  note_writes()
   for _, field in ipairs(early) do
     call('HDEL', meta, field)
     if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, now()) end

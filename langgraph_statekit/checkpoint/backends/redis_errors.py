@@ -27,6 +27,10 @@ TRANSIENT: Final = (
     failures.AskError,
 )
 """Errors after which a repeat may help."""
+_TORN: Final = (
+    "the server has only a part of the thread: it evicts keys (set maxmemory-policy to noeviction), or somebody removed"
+    " some; delete the thread and bring it back from a copy, a backup or the cold store"
+)
 _LOGIN: Final = re.compile(r"AuthenticationError|username-password|Authentication required|invalid password")
 _CLIENTS: Final = re.compile(r"<redis\..*?>\)>(?:\)>)*", re.DOTALL)
 
@@ -103,6 +107,8 @@ def _refusal(error: Exception) -> Exception:
         return StatekitError(_text(error))
     if "SCHEMA " in text:
         return SchemaTooNew(f"the thread has a later format ({text}), this release reads {FORMAT}: upgrade it")
+    if "TORN" in text:
+        return Corrupt(_TORN)
     if isinstance(error, failures.OutOfMemoryError):
         return Unavailable(f"Redis is full, nothing was saved: raise maxmemory or prune threads ({text})")
     if text.startswith(("BUSY ", "NOREPLICAS ", "MISCONF ")):

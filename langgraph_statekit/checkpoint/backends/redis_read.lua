@@ -32,14 +32,14 @@ if verb == 'load' then
   local score = id ~= '' and call('ZSCORE', order, ns .. '\0' .. optional(id))
   local name = id == '' and call('HGET', meta, 'h:' .. ns) or score and name_of(score)
   local head = name and call('HGET', heads, name)
-  if not head or hidden(head) then return false end
+  if not name or hidden(head) then return false end
   local texts, deltas, rest = parts(head)
   local keys = {}
   for at = deltas + 1, #rest, 16 do
     keys[#keys + 1] = sub(rest, at, at + 15)
   end
   local blobs = batches(mark(string.match(texts, '^[^%z]*%z[^%z]*')))
-  return { name, head, call('HGET', data, name), closure(keys), blobs, header or '' }
+  return { name, head, call('HGET', data, name) or error('TORN'), closure(keys), blobs, header or '' }
 end
 
 -- The `<` of Lua follows the locale of the server.
@@ -98,7 +98,7 @@ if verb == 'rows' then
       end
     end
     for i, body in ipairs(many('HMGET', data, shown)) do
-      found[#found + 1], found[#found + 2], found[#found + 3] = shown[i], row_heads[i], body
+      found[#found + 1], found[#found + 2], found[#found + 3] = shown[i], row_heads[i], body or error('TORN')
     end
   end
   if ns and id then

@@ -151,6 +151,7 @@ if verb == 'tier_restore' then
     take(key == order and 'ZADD' or 'HSET', key, 2 + i)
   end
   call('HSET', meta, 'z', 1, 'rev', now())
+  note_writes()
   call('ZADD', tiers, 0, '\0')
   local over, sealed
   version, ttl, over, sealed = unpack(call('HMGET', meta, 'v', 't', 'u', 'k'))
