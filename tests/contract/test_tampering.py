@@ -100,11 +100,11 @@ def test_what_retention_left_is_as_safe_as_what_was_saved(store: Store) -> None:
 
 
 def test_an_older_state_that_was_put_back_is_read_as_it_was(store: Store) -> None:
-    """What the docs say nobody notices: the order, what is removed, what is in its own place as it once was."""
+    """What the docs say nobody notices: the order, checkpoints that are removed, what is in its own place as it once was."""
     with store.open(encryption=ENCRYPTION, require_encryption=True, retention=None) as saver:
         at = config()
         for id in "123":
-            new = {"id": id, "channel_values": {"x": LONG + id}, "channel_versions": {"x": id}}
+            new = {"id": id, "channel_values": {"x": "value " + id}, "channel_versions": {"x": id}}
             at = saver.put(at, {**made(), **new}, {}, {"x": id})
         saver.put_writes(config(id="1"), [("__error__", "first")], "task")
         inner = saver.backend.inner
@@ -113,10 +113,9 @@ def test_an_older_state_that_was_put_back_is_read_as_it_was(store: Store) -> Non
         header = inner.headers(["t"])["t"]
         inner.drop_thread("t")
         saves: list[Save] = []
-        for each in (stored[1], stored[0]):  # the third one is gone, and a value of the second
+        for each in (stored[1], stored[0]):  # the third one is gone
             assert each is not None
-            frames = list(each.frames.values()) if each is stored[0] else []
-            saves.append(SaveRow(each.row, frames, whole=True, header=header))
+            saves.append(SaveRow(each.row, list(each.frames.values()), whole=True, header=header))
             saves += [SaveWrites(each.row.ref, each.writes, header=header)] * bool(each.writes)
         assert inner.save(saves) == [True] * len(saves)
     with store.open(encryption=ENCRYPTION, require_encryption=True) as fresh:
@@ -129,9 +128,24 @@ def test_an_older_state_that_was_put_back_is_read_as_it_was(store: Store) -> Non
         known = fresh.get_tuple(config(id="2"))
         assert known is not None
         assert known.checkpoint["channel_versions"] == {"x": "2"}
-        assert known.checkpoint["channel_values"] == {}
+        assert known.checkpoint["channel_values"] == {"x": "value 2"}
         assert known.parent_config is not None
         assert known.parent_config["configurable"]["checkpoint_id"] == "1"
+
+
+def test_a_value_that_was_removed_is_noticed(store: Store) -> None:
+    with store.open(encryption=ENCRYPTION, require_encryption=True, retention=None) as saver:
+        inner = saver.backend.inner
+        saver.put(config(), {**made(), "id": "1"}, {}, {"x": "1"})
+        stored = inner.load("t", "", "1")
+        assert stored is not None
+        header = inner.headers(["t"])["t"]
+        inner.drop_thread("t")
+        assert inner.save([SaveRow(stored.row, [], whole=True, header=header)]) == [True]
+        with pytest.raises(Corrupt, match="channel 'x'"):
+            saver.get_tuple(config())
+        with pytest.raises(Corrupt, match="channel 'x'"):
+            list(saver.list(config()))
 
 
 def test_a_record_of_an_earlier_life_of_its_thread_is_corrupt(store: Store) -> None:
