@@ -20,6 +20,8 @@ LAYERS = [
         "readable",
         "rehearsal",
         "checkpoint.options",
+        "checkpoint.presence",
+        "checkpoint.secret_keys",
         "checkpoint.claims",
         "checkpoint.expiry",
         "checkpoint.tenants",

@@ -216,6 +216,12 @@ class Codec:
         parts = _parts(row)
         return presence.taken(self._load_typed(parts[0], parts[1]))[0]
 
+    def present(self, row: Row) -> dict[str, bytes]:
+        """Return the channels of a row that have a value, as far as it notes them, and the keys of their values."""
+        parts = _parts(row)
+        plain, names = presence.taken(self._load_typed(parts[0], parts[1]))
+        return {name: frame_key(row.ref.ns, name, plain["channel_versions"][name]) for name in names}
+
     def unpack(self, row: Row, read: Read, writes: Iterable[Write], token: int | None = None) -> CheckpointTuple:
         """Return LangGraph's tuple from a row, its values and writes; every object in it is new.
 

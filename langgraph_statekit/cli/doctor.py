@@ -143,6 +143,8 @@ def check_thread(saver: StatekitSaver, thread: str, checked: Checked) -> None:
             try:
                 channels.update(_channels(codec, row))
                 codec.metadata(row)
+                for channel in _lost(saver, row, outline):
+                    problem(f"checkpoint {from_text(row.ref.id)}", f"the value of channel {channel} is gone")
                 checked.checkpoints += 1
             except DataError as error:
                 problem(f"checkpoint {from_text(row.ref.id)}", error)
@@ -165,6 +167,13 @@ def _rows(saver: StatekitSaver, thread: str) -> Iterator[Row]:
 def _channels(codec: Codec, row: Row) -> dict[bytes, str]:
     versions = codec.checkpoint(row)["channel_versions"]
     return {frame_key(row.ref.ns, channel, version): channel for channel, version in versions.items()}
+
+
+def _lost(saver: StatekitSaver, row: Row, outline: Outline) -> list[str]:
+    """Return the channels whose values were stored with a checkpoint, and are neither in the outline nor there now."""
+    lost = {name: key for name, key in saver._codec.present(row).items() if key not in outline.frames}
+    found = saver.backend.fill(row.ref.thread, lost.values(), ())[0] if lost else {}
+    return [name for name, key in lost.items() if key not in found]
 
 
 def _check_outline(outline: Outline, channels: Mapping[bytes, str], problem: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_statekit.checkpoint import presence
 from langgraph_statekit.checkpoint.claims import Claim, Held
 from langgraph_statekit.checkpoint.codec import config_of, frame_key
 from langgraph_statekit.checkpoint.facts import Usage
@@ -182,6 +183,7 @@ def _read_status(saver: StatekitSaver, outline: Outline, ref: Ref) -> Status:
     plain = codec.checkpoint(row)
     keys = {channel: frame_key(ref.ns, channel, version) for channel, version in plain["channel_versions"].items()}
     stored = {channel: key for channel, key in keys.items() if key in outline.frames}
+    presence.require(codec.present(row), stored)
     wanted = {channel: key for channel, key in stored.items() if is_control(channel)}
     frames, writes = saver.backend.fill(ref.thread, set(wanted.values()), [ref])
     read = Frames(0).reader(ref.thread, frames)

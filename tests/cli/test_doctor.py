@@ -14,6 +14,7 @@ import pytest
 
 from langgraph_statekit import open_saver
 from langgraph_statekit.checkpoint.backends import postgres_facts
+from langgraph_statekit.checkpoint.codec import frame_key
 from tests.cli.kit import Run, Told, address, chain, fill, named
 from tests.faces import checkpoint, config, metadata
 from tests.graphs.builders import DeltaLog, nested
@@ -84,6 +85,46 @@ def damage(store: Store, marker: bytes) -> None:
         for path in Path(store.url.removeprefix("file://")).rglob("*"):
             if path.is_file() and marker in path.read_bytes():
                 path.write_bytes(spoiled(path.read_bytes()))
+
+
+def remove(store: Store, channel: str) -> None:
+    """Remove the stored value of a channel of thread `bad` from the store's own table or key."""
+    key = frame_key("", channel, 1)
+    if store.url.startswith("sqlite"):
+        with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as db, db:
+            bad = "SELECT tid FROM threads WHERE thread = 'bad'"
+            assert db.execute(f"DELETE FROM frames WHERE key = ? AND tid = ({bad})", (key,)).rowcount == 1
+    elif store.url.startswith("redis"):
+        import redis
+
+        with redis.Redis.from_url(store.url) as client:
+            for name in client.scan_iter(f"{store.options['prefix']}:*:[dh]:*"):
+                if client.hexists(name, frame_key("", "marker", 1)):
+                    assert client.hdel(name, key) == 1
+    else:
+        import psycopg
+
+        with psycopg.connect(store.url, autocommit=True) as db:
+            table = f'"{store.options["schema"]}".frames'
+            assert db.execute(f"DELETE FROM {table} WHERE key = %s AND thread_id = 'bad'", (key,)).rowcount == 1
+
+
+@pytest.mark.parametrize("name", ["sqlite", "redis", "postgres"])
+def test_a_value_that_is_gone_is_found_and_named(new_store: Callable[[str], Store], name: str, run: Run) -> None:
+    store = new_store(name)
+    with store.open() as saver:
+        for thread, other in (("good", "chan"), ("bad", "marker")):
+            saver.put(config(thread), checkpoint({"chan": 1, other: 1}), metadata(), {"chan": 1, other: 1})
+    remove(store, "chan")
+    told = run("doctor", "--json", "--url", address(store))
+    assert (told.code, told.json["healthy"]) == (1, False)
+    [problem] = told.json["checked"]["problems"]
+    assert (problem["thread"], problem["problem"]) == ("bad", "the value of channel chan is gone")
+    told = run("show", "bad", "--url", address(store))
+    assert (told.code, told.out) == (1, "")
+    assert "'chan'" in told.err
+    listed = run("ls", "--url", address(store), "--json")
+    assert {each["thread"]: each["status"] for each in listed.json} == {"good": "finished", "bad": "damaged"}
 
 
 @pytest.mark.without("encryption")  # which leaves no byte of the value to be found
