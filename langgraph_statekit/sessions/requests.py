@@ -64,40 +64,50 @@ _POLITE: Final = (
     rf"|for (?:the future|next time|later|future reference)|{_ASKS})[\s,:]+)*+"
 )
 _MEMORY: Final = r"(?:your |the )?(?:long[- ]term )?memory"
+_YOURS: Final = r"your (?:long[- ]term )?memory"  # `Store the array in memory` means another one
 _ABOUT: Final = r"(?:this|the following)(?: fact| about me)?"
 _THAT_ONE: Final = (
     r"(?:time|times|day|days|night|moment|year|summer|scene|movie|film|song|show|episode|book|game|place|party|trip|guy|girl"
     r"|man|woman|person|thing|one|story|poem|quote)"
 )
+_VERB: Final = r"(?:is|are|was|were|has|have|had|can|does|do|will|should|must|always|never)\b"
+_THAT_TOO: Final = (
+    r"(?:e-?mail|message|letter|call|meeting|conversation|discussion|joke|restaurant|hotel|bar|concert|photo|picture"
+    rf"|video|article|idea|feeling|dream)\b(?! {_VERB})"
+)
 # `Remember the milk` names something; what is to be remembered says something.
-_SAYS: Final = r"(?:\b(?:is|are|was|were|has|have|had|can|does|do|will|should|must|always|never)\b|'s\b|[:=\d])"
+_SAYS: Final = rf"(?:\b{_VERB}|'s\b|[:=\d])"
 _REMEMBER: Final = (
     r"(?:remember|memori[sz]e)(?! (?:me|us|it|that|this)\W*$)(?!\W+remember\b)"
-    rf"(?:\s*[:,]\s*|\s+that(?! {_THAT_ONE}\b)[\s,:]+"
+    rf"(?:\s*[:,]\s*|\s+that(?! {_THAT_ONE}\b| {_THAT_TOO})[\s,:]+"
     rf"|\s+{_ABOUT}\s*[:,]\s*|\s+to (?=always|never)"
-    r"|\s+(?!(?:to|when|how|what|who|where|why|which|whether|if|the (?:time|day|days|one)|last|this|that|back|correctly"
-    rf"|right|anything|me|us|it|remember)\b)(?!(?:the|an?)\b(?!.*{_SAYS})))"
+    r"|\s+(?!(?:to|not to|nothing|none|when|how|what|who|where|why|which|whether|if"
+    r"|the (?:time|day|days|one)|last|this|that|back|correctly"
+    rf"|right|anything|me|us|it|remember)\b)(?!(?:the|an?|our|their|his|her|these|those)\b(?!.*{_SAYS})))"
 )
 _NOTE: Final = (
-    r"(?:(?:do not|don'?t(?: you)?|never) forget(?:\s+that\s+|\s*[:,]\s*|\s+(?=i\b|i'm\b|my\b|we\b|our\b))"
+    r"(?:(?:do not|don'?t(?: you)?|never) forget(?:\s+that\s+|\s*[:,]\s*|\s+(?=i\b|i'm\b|we\b)"
+    rf"|\s+(?=(?:my|our)\b.*{_SAYS}))"
     r"|(?:make|take) a note(?:\s+that\s+|\s+of\s+|\s*[:,]\s*)"
     rf"|(?:save|store|keep|add|commit) (?:this |it )?(?:to|in) {_MEMORY}(?:\s+that\s+|\s*[:,]\s*)"
-    rf"|(?:save|store|keep|add|put) (?!this\b|it\b)(?P<saved>.+?) (?:to|in|into) {_MEMORY}\W*$"
+    rf"|(?:save|store|keep|add|put) (?!this\b|it\b)(?P<saved>.+?) (?:to|in|into) {_YOURS}\W*$"
     r"|keep in mind for (?:the future|next time|later)(?:\s+that\s+|\s*[:,]\s*))"
 )
 _FORGET: Final = (
     r"(?:(?:forget|stop remembering|no longer remember)"
-    r"(?:\s+what (?:i|we) (?:said|told you|asked you to remember) (?:about|regarding|on)\s+|\s+(?:that|about)\s+"
+    r"(?:\s+(?:what|everything|all)(?: that)? (?:(?:i|we)(?: have|'ve)? (?:said|told you|asked you to remember)"
+    r"|you (?:know|remember)) (?:about|regarding|on)\s+|\s+(?:that|about)\s+"
     r"|\s*[:,]\s*|\s+)"
-    rf"|(?:delete|remove|erase|clear) (?P<cleared>.+?) (?:from|in) {_MEMORY}\W*$)"
+    rf"|(?:delete|remove|erase|clear) (?P<cleared>.+?) (?:from|in) {_YOURS}\W*$)"
 )
 _EVERYTHING: Final = re.compile(
-    r"(?:everything|all)(?: (?:of it|about me|(?:that )?you (?:know|remember)(?: about me)?"
-    r"|i(?: have|'ve)? (?:told|asked) you.*))?|all (?:my|your|the) memories|me",
+    r"(?:everything|all)(?: (?:about me|(?:that )?you (?:know|remember)(?: about me)?"
+    r"|(?:that )?i(?: have|'ve)? (?:told you|asked you to remember)))?|all (?:my|your|the) memories|me",
     re.IGNORECASE,
 )
 _NOT_FORGOTTEN: Final = re.compile(
-    r"(?:(?:it|this|that|him|her|them|the rest)(?:\W.*)?|to\b.*|i asked|i said anything|passwords?\b.*"
+    r"(?:(?:(?:all (?:of )?)?(?:it|this|that|him|her|them|the rest)|me not)(?:\W.*)?|to\b.*"
+    r"|i asked|i said anything|passwords?\b.*"
     r"|.*\bfor (?:now|a (?:moment|second|minute))\b.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -112,7 +122,9 @@ _EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("remember", re.compile(_POLITE + _NOTE + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
     ("forget", re.compile(_POLITE + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
 ]
-_QUESTION_EN: Final = re.compile(rf"(?P<polite>{_POLITE})remember\s+that\b", re.IGNORECASE)
+_QUESTION_EN: Final = re.compile(
+    rf"(?P<polite>{_POLITE})remember\s+that\b(?! (?:if|far|long|many|much)\b)", re.IGNORECASE
+)
 
 _POLITE_ZH: Final = (
     r"(?:请你?|麻烦你?|拜托你?|劳驾|(?:希望|想让)你?|帮我|帮忙|替我|给我|你(?:要|得|必须|一定要|可以|能不能|能|可不可以)?|能不能|可不可以"
@@ -120,13 +132,13 @@ _POLITE_ZH: Final = (
     r"|我(?:想|要|希望)(?:让)?你|[，,：:\s])*+"
 )
 _REMEMBER_ZH: Final = (
-    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:下来|一下)|存(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
-    r"(?!了吗|了没|了什么|什么|吗)(?:了|啊|哦|吧|呀)?"
-    r"|记得(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
+    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:下来|一下)(?=\s*[，,：:]|我)|存(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
+    r"(?!了吗|了没|了什么|什么|吗)(?:(?P<done>了)|啊|哦|吧|呀)?"
+    r"|(?P<recalled>记得)(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
     r"|(?:别|不要|勿|不能|不可以)(?:忘记?了?|忘掉)(?=\s*[，,：:]|我|本人|咱))"
 )
 _FORGET_ZH: Final = (
-    r"(?:(?:忘记|忘掉|忘了|不要再?记住?|别再?记住?|不用再记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
+    r"(?:(?:(?P<forgotten>忘记|忘掉|忘了)|不要再?记住?|别再?记住?|不用再记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
     r"|(?:删除|删掉|清除|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
     r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:忘掉|忘记|忘了)(?:吧)?$)"
 )
@@ -136,17 +148,29 @@ _LIST_ZH: Final = re.compile(
     r"[啊呢吗呀了]*\W*"
 )
 _EVERYTHING_ZH: Final = re.compile(
-    r"(?:关于)?(?:我的?)?(?:所有|全部|一切)(?:的?(?:事|事情|东西|内容|信息|记忆))?|我(?:的一切|的?所有.*)?"
+    r"(?:关于)?(?:我的?)?(?:所有|全部|一切)(?:的?(?:事|事情|东西|内容|信息|记忆))?|(?:关于)?我"
 )
 _ZH: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("remember", re.compile(_POLITE_ZH + _REMEMBER_ZH + r"(?P<text>.*)", re.DOTALL)),
     ("forget", re.compile(_POLITE_ZH + _FORGET_ZH + r"(?P<text>.*)", re.DOTALL)),
 ]
 _ASKED_ZH: Final = re.compile("怎么|怎样|如何|为什么|在哪|哪里|哪儿|多少|几个|是什么|有什么")
+# `忘了……` and `记住了……` by themselves tell what somebody did.
+_ASKING_ZH: Final = re.compile("请|麻烦|拜托|劳驾|帮|替我|给我|希望|想让|务必|要|必须|一定|能|可以|可不可以")
+_OWN_ZH: Final = re.compile("(?:我|关于|有关|所有|全部|一切)(?!.*了$)")
+_ERRAND_ZH: Final = re.compile(
+    "(?:要|去)?(?:买|带|拿|寄|提醒|打电话|给.{1,8}(?:打|发|买|送|寄)|关(?:灯|门|窗)|交(?:钱|费|作业))"
+)
+_UNSAID_ZH: Final = re.compile("(?:告诉|说(?!过|的)|提(?!到的)|讲(?!过|的)|问|带|拿|买|关|锁|交)")
+_NAMED_ZH: Final = re.compile(  # says nothing of what it names
+    "(?:[我你他她它]们?|咱们?|[这那](?:个|些|点|一点|几点|件事|句话|一刻|一天)?"
+    "|我们?.{0,4}(?:说|讲|问)(?:的|过的?).{0,2}|(?:[我他她]们?|咱们?)的[^是叫有在为不没要会能对喜爱住用过最：:=\\d一二三四五六七八九十]*)"
+    "[吗吧啊呢]?"
+)
 _NOT_FORGOTTEN_ZH: Final = re.compile("(?:我的)?(?:密码|口令)")
 _SIMPLE: Final = str.maketrans(
-    "記請別對刪關於說寫譯總結潤麻煩幫給從還後遠務嗎們這沒個東內訊顯訴憶講問過麼讓釋復幾裡郵網頁詞題發輸",
-    "记请别对删关于说写译总结润麻烦帮给从还后远务吗们这没个东内讯显诉忆讲问过么让释复几里邮网页词题发输",
+    "會愛點為帶買電記請別對刪關於說寫譯總結潤麻煩幫給從還後遠務嗎們這沒個東內訊顯訴憶講問過麼讓釋復幾裡郵網頁詞題發輸",
+    "会爱点为带买电记请别对删关于说写译总结润麻烦帮给从还后远务吗们这没个东内讯显诉忆讲问过么让释复几里邮网页词题发输",
 )
 """Traditional characters of the patterns: what is returned keeps its own."""
 _CHINESE: Final = re.compile(r"[\u3400-\u9fff]")
@@ -230,6 +254,8 @@ def _chinese(sentence: str) -> MemoryRequest | None:
             name for name in ("cleared", "moved", "text") if name in match.groupdict() and match[name] is not None
         )
         about = written[slice(*match.span(group))].strip(_ENDS)
+        if _is_told(match, polite[0] if polite else "", about.translate(_SIMPLE)):
+            return None
         about = re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了)$", "", about)
         if action == "forget" and _EVERYTHING_ZH.fullmatch(about.translate(_SIMPLE)):
             return MemoryRequest("forget", "", True)
@@ -239,7 +265,24 @@ def _chinese(sentence: str) -> MemoryRequest | None:
     return None
 
 
-_WORD: Final = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
+def _is_told(match: re.Match[str], polite: str, about: str) -> bool:
+    """Say whether what looks like a request in Chinese tells or names something, or reminds of an errand."""
+    asks, groups = bool(_ASKING_ZH.search(polite)), match.groupdict()
+    if "forgotten" not in groups:
+        errand = _ERRAND_ZH.match(about) or _NAMED_ZH.fullmatch(about)
+        recalled = groups["recalled"] and match.string[match.end("recalled") :].lstrip()[:1] not in "：:"
+        return bool(errand or (not asks and (groups["done"] or recalled)))
+    if not groups["forgotten"] or asks:
+        return False
+    return (
+        groups["forgotten"] == "忘了"
+        or "你" in polite
+        or bool(_UNSAID_ZH.match(about))
+        or not (groups["forgotten"] == "忘掉" or _OWN_ZH.match(about))
+    )
+
+
+_WORD: Final = re.compile(r"[\u3400-\u9fff]+|[^\W_\u3400-\u9fff]+")
 _COMMON: Final = frozenset(
     [
         "a",
@@ -284,35 +327,22 @@ _COMMON: Final = frozenset(
         "so",
         "with",
         "as",
-        "我",
-        "的",
-        "是",
-        "了",
-        "在",
-        "有",
-        "和",
-        "也",
-        "就",
-        "这",
-        "那",
-        "你",
-        "关",
-        "于",
-        "说",
-        "过",
-        "事",
-        "件",
-        "个",
-        "们",
+        "",
     ]
 )
 
 
+_COMMON_ZH: Final = re.compile("[我的是了在有和也就这那你关于说过事件个们所]+")
+
+
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text that tell what it is about; each Chinese character is one."""
-    words = [word.casefold() for word in _WORD.findall(text)]
-    kept = frozenset(word for word in words if word not in _COMMON and len(word) + (word > "\u3400") > 1)
-    return kept or frozenset(words)
+    """Return the words of a text that tell what it is about; of Chinese what stands between common characters."""
+    words = frozenset(word for found in _WORD.findall(text.casefold()) for word in _parts(found) if word not in _COMMON)
+    return frozenset(word for word in words if word > "\u3400" or len(word) > 1) or words
+
+
+def _parts(word: str) -> list[str]:
+    return _COMMON_ZH.split(word) if word > "\u3400" else [word]
 
 
 def matching(about: str, texts: Iterable[str]) -> list[int]:
@@ -320,7 +350,12 @@ def matching(about: str, texts: Iterable[str]) -> list[int]:
     texts = list(texts)
     same = [at for at, text in enumerate(texts) if normal(text) == normal(about)]
     words = words_of(about)
-    return same or [at for at, text in enumerate(texts) if words and words <= words_of(text)]
+    return same or [at for at, text in enumerate(texts) if words and _has(text.casefold(), words)]
+
+
+def _has(text: str, words: frozenset[str]) -> bool:
+    found = frozenset(_WORD.findall(text))
+    return all(word in text if word > "\u3400" else word in found for word in words)
 
 
 def normal(text: str) -> str:

@@ -33,6 +33,9 @@ REMEMBER = {
     "Always remember that when I say X I mean Y": "when I say X I mean Y",
     "Don't you forget that I'm vegan": "I'm vegan",
     "Remember the gate code is 1234": "the gate code is 1234",
+    "Remember that email is the best way to reach me": "email is the best way to reach me",
+    "Don't forget our gate code is 1234": "our gate code is 1234",
+    "Remember our dog has fleas": "our dog has fleas",
     "请记住我对花生过敏。": "我对花生过敏",
     "請記住我對花生過敏": "我對花生過敏",
     "別忘了我喜歡茶": "我喜歡茶",
@@ -45,6 +48,11 @@ REMEMBER = {
     "对了，以后请你记住我叫小明": "我叫小明",
     "麻烦记下来：送货走后门": "送货走后门",
     "能不能记住我不吃辣？": "我不吃辣",
+    "请你记住了，我叫小明": "我叫小明",
+    "记录下来：我不吃辣": "我不吃辣",
+    "记住我的生日是五月五日": "我的生日是五月五日",
+    "記住我會說中文": "我會說中文",
+    "记住要用中文回答": "要用中文回答",
     "帮我订机票。请记住我要靠窗的座位。谢谢": "我要靠窗的座位",
 }
 FORGET = {
@@ -54,6 +62,14 @@ FORGET = {
     "Remove my address from your memory": "my address",
     "Forget everything you know about me": "",
     "Forget everything": "",
+    "Forget everything I told you": "",
+    "Forget everything I told you about me": "",
+    "Forget everything I told you about the budget": "the budget",
+    "Forget all that you know about my job": "my job",
+    "忘记我所有的地址": "我所有的地址",
+    "忘掉我的所有过敏信息": "我的所有过敏信息",
+    "请忘了我的生日": "我的生日",
+    "你要忘记我的生日": "我的生日",
     "请忘记我的生日": "我的生日",
     "忘掉我对花生过敏这件事": "我对花生过敏",
     "删除关于我的地址的记忆": "我的地址",
@@ -152,6 +168,46 @@ NEITHER = [
         "忘记密码怎么办",
         "忘记密码了",
     ),
+    *(  # names something, or is said to a program
+        "Remember that email I sent you",
+        "Remember that restaurant we went to",
+        "Remember our trip to Rome",
+        "Remember those days",
+        "Remember nothing",
+        "Remember none of this",
+        "Don't forget my coffee",
+        "Remember not to call mum",
+        "Store the variable in memory",
+        "Save the file to memory",
+        "Clear everything from memory",
+        "Can you remember that far back?",
+        "Would you remember that if I told you?",
+        "Forget all of it",
+        "Forget me not",
+        "记住我",
+        "请记住这个",
+        "别忘了我们的约定",
+        "你能记住我吗？",
+        "你能记住我的名字吗？",
+        "你能记住我说的话吗？",
+        "记录一下会议内容",
+    ),
+    *(  # tells what somebody did or forgot, or reminds of an errand
+        "忘了说，我对花生过敏",
+        "忘记告诉你我不吃辣",
+        "对了，忘了说我对花生过敏",
+        "你忘了我的生日",
+        "你忘记我的生日了",
+        "你都忘了我的名字",
+        "忘了带钥匙",
+        "忘记时间",
+        "好的，记住了，谢谢",
+        "你记住了我不吃辣",
+        "记得，我去过那里",
+        "记住买牛奶",
+        "记住给妈妈打电话",
+        "记着带伞",
+    ),
     *("他说请记住我", "忘了吧", "别忘了买票", "不记得了", "这很难记住", "内存是什么", "", "   ", "。", "请"),
 ]
 
@@ -228,5 +284,7 @@ def test_a_request_to_forget_means_what_has_all_of_its_words() -> None:
     assert matching("my sister's birthday", kept) == [1]
     assert matching("花生", kept) == [2]
     assert matching("coffee", kept) == []
+    assert matching("我的生日", ["我今天生病了，日子不好过", "我的生日是五月五日"]) == [1]
+    assert matching("that I am", kept) == matching("you", ["call you"]) == []
     assert matching("tea", kept) == [3]
     assert normal(" I  like TEA. ") == normal("i like tea")
