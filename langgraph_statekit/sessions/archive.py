@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from io import TextIOBase
 from typing import Any, BinaryIO, Final
 
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Write
@@ -101,6 +102,12 @@ class Writer:
         self._sum.update(line)
         self._lines += 1
         self.size_bytes += len(line)
+
+
+def require_binary(file: object, verb: str) -> None:
+    """Raise `Misuse` for what is no file that is open for bytes."""
+    if isinstance(file, TextIOBase) or not hasattr(file, verb):
+        raise Misuse(f"sessions need a path, or a file that is open in binary mode, not {type(file).__name__}")
 
 
 def read_archive(file: BinaryIO) -> Archive:

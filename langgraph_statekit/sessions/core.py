@@ -22,7 +22,6 @@ from langgraph_statekit.sessions.records import (
     EXPIRED,
     IDLE,
     KIND,
-    STATUSES,
     WAITING,
     Record,
     Session,
@@ -33,6 +32,7 @@ from langgraph_statekit.sessions.records import (
     new_session_id,
     pack,
     ref_of,
+    require_listing,
     required_user,
     session_of,
     sources,
@@ -249,17 +249,19 @@ class Core:
             raise missing()
         await self.remove(session_id)
 
-    async def remove(self, session_id: str) -> None:
-        """Remove a session with its thread; whoever has a turn can write no more."""
+    async def remove(self, session_id: str, still: Callable[[Record], bool] = lambda _: True) -> bool:
+        """Remove a session with its thread, if that is still wanted; whoever has a turn can write no more."""
 
         def plan(record: Record, now_us: int) -> Record | None:
+            if not still(record):
+                raise missing()
             return None if record.state == DELETING else record.doomed()  # or somebody died over it
 
         user = None
         try:
             user = (await self.change(session_id, plan)).user_id
         except SessionMissing:
-            return
+            return False
         except DataError:  # nobody can go on with what cannot be read
             pass
         # Marked first: a turn looks at the mark after it has the lease, and who had the lease before is fenced off.
@@ -271,6 +273,7 @@ class Core:
         for ref in (cell_ref(WARNED, KIND, session_id), ref_of(session_id)):
             await self.cells.change_cell(CellChange(ref=ref, value=None))
         await self.changed(session_id)
+        return True
 
     async def drop_thread(self, session_id: str, user: str | None) -> None:
         """Remove the thread of a session, and what is indexed of it."""
@@ -317,8 +320,7 @@ class Core:
         before: Session | None,
         limit: int,
     ) -> Sequence[Session]:
-        if status is not None and status not in STATUSES:
-            raise Misuse(f"no status of a session: {status!r}; use one of {', '.join(STATUSES)}")
+        require_listing(agent, status, before)
         own = self.settings.agent
         agent = own if agent is None else agent
         before_all = None if before is None else (before.rev, *ref_of(before.session_id)[1:])

@@ -92,15 +92,22 @@ async def clean(core: Core, tell: Callable[[Event], None], *, warns: bool) -> Cl
     async with aclosing(core.merged(_listings(core, None, DELETING))) as listed:
         async for cell, now_us in listed:  # somebody died over it
             if not _is_coming(cell, now_us):
-                await core.remove(from_text(cell.ref.thread))
-                count.deleted += 1
+                count.deleted += await core.remove(from_text(cell.ref.thread), _hidden)
     if settings.delete_after_us is not None:
         old = (now_us - settings.delete_after_us, "", "")
         async with aclosing(core.merged(_listings(core, old, CLOSED, EXPIRED))) as listed:
             async for cell, _ in listed:
-                await core.remove(from_text(cell.ref.thread))
-                count.deleted += 1
+                count.deleted += await core.remove(from_text(cell.ref.thread), _over)
     return Cleaned(count.warned, count.expired, count.deleted, count.left)
+
+
+def _hidden(record: Record) -> bool:
+    return record.hidden
+
+
+def _over(record: Record) -> bool:
+    # Somebody may have deleted it since it was listed, and imported it again.
+    return record.state in (CLOSED, EXPIRED)
 
 
 def _is_coming(cell: Cell, now_us: int) -> bool:
@@ -164,8 +171,7 @@ async def _end(core: Core, session_id: str, tell: Callable[[Event], None], count
         if policy == "delete":
             await core.change(session_id, _unless_used(Record.doomed))
             await core.release(lease)
-            await core.remove(session_id)
-            count.deleted += 1
+            count.deleted += await core.remove(session_id, _hidden)
         elif policy == "summary":
             if not await _leave(core, session_id, cell, record, now_us):
                 count.left += 1

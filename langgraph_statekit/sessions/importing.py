@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.records import Ref, SaveRow, SaveWrites, from
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Conflict, Corrupt, Fenced, Misuse, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
-from langgraph_statekit.sessions.archive import Archive, Thread, read_archive
+from langgraph_statekit.sessions.archive import Archive, Thread, read_archive, require_binary
 from langgraph_statekit.sessions.core import Core
 from langgraph_statekit.sessions.desks import copied, desk_of, leased, put_away
 from langgraph_statekit.sessions.memories import Memories, checked_memory
@@ -147,6 +147,7 @@ def _overtaken() -> Conflict:
 
 def _read(source: Source) -> Archive:
     if not isinstance(source, str | os.PathLike):
+        require_binary(source, "readline")
         return read_archive(source)
     with Path(source).open("rb") as file:
         return read_archive(file)

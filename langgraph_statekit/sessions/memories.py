@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, Item, SearchItem
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.sessions.records import checked_metadata, required_user, storable
-from langgraph_statekit.sessions.requests import matching, normal
+from langgraph_statekit.sessions.requests import ENDS, matching
 
 _PAGE: Final = 100
 MOST_TEXT: Final = 4_000
@@ -110,7 +110,7 @@ class Memories:
         """See `remember`."""
         value = checked_memory(text, source)
         place = self._place(required_user(user_id))
-        key = blake2b(normal(value["text"]).encode(), digest_size=16).hexdigest()
+        key = blake2b(_same(value["text"]).encode(), digest_size=16).hexdigest()
         there = await self._call(is_async, "get", place, key)
         if there is None:
             # Not to be embedded: nobody asked for that.
@@ -168,6 +168,11 @@ def checked_memory(text: object, source: object = None) -> dict[str, Any]:
         raise Misuse(f"a memory must be a text of 1 to {MOST_TEXT:,} characters that is not blank")
     about = checked_metadata({} if source is None else source, "the source of a memory")
     return {"text": storable(text.strip()), "source": json.dumps(about)}
+
+
+def _same(text: str) -> str:
+    """Return a text as `normal` does, but with codes and passwords, which differ by case, as they are."""
+    return " ".join(word if any(map(str.isdigit, word)) else word.casefold() for word in text.split()).strip(ENDS)
 
 
 def _memory(item: Item | SearchItem) -> Memory:

@@ -13,7 +13,7 @@ from langgraph_statekit.checkpoint.cells import effects_of
 from langgraph_statekit.checkpoint.labels import label_query, labels_of
 from langgraph_statekit.checkpoint.records import Query, Row, from_text, to_text
 from langgraph_statekit.errors import SessionMissing
-from langgraph_statekit.sessions.archive import Thread, Writer
+from langgraph_statekit.sessions.archive import Thread, Writer, require_binary
 from langgraph_statekit.sessions.core import Core, missing
 from langgraph_statekit.sessions.desks import bare, copied, desk_of, put_away
 from langgraph_statekit.sessions.memories import Memories
@@ -80,17 +80,23 @@ async def export(
 ) -> Exported:
     """Write sessions, and what is remembered for a user, to a file that is there whole or not at all."""
     if not isinstance(target, str | os.PathLike):
+        require_binary(target, "write")
         return await _export(core, memories, target, ids, user)
     path = Path(target)
     part = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")
     try:
-        with await core.io(part.open, "wb") as file:
+        with await core.io(_private, part) as file:
             done = await _export(core, memories, file, ids, user)
             await core.io(_sync, file)
         await core.io(part.replace, path)
     finally:
         await core.io(lambda: part.unlink(missing_ok=True))
     return done
+
+
+def _private(path: Path) -> BinaryIO:
+    """Open a new file that nobody else may read: all in it is in plain."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb")
 
 
 def _sync(file: BinaryIO) -> None:
@@ -174,9 +180,12 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
             effects += await _effects(core, session_id)
             await core.remove(session_id)
             gone[session_id] = None
+    if core.search is not None:  # also of sessions that the store removed by itself
+        await core.search.drop(required_user(user_id), None, core.is_async)
     forgotten = None if memories is None else len(await memories.dropped(user_id, core.is_async))
     left = []
-    if gone and not await _scrubbed(core):
+    # Also if none is left: a call before this one may have been broken off here.
+    if not await _scrubbed(core):
         left.append("old pages in the log of the SQLite file, until it is closed: somebody else was reading")
     if effects:
         left.append(f"{effects} keyed hashes of effects, so that none is made twice")

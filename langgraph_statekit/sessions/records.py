@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from langgraph_statekit.checkpoint.cells import Cell, CellRef, cell_ref
+from langgraph_statekit.checkpoint.options import require_texts
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 from langgraph_statekit.thread_ids import parse_thread_id, thread_id
 
@@ -224,6 +225,15 @@ def sources(user_id: str | None, agent: str | None, status: str | None) -> list[
         states = (EXPIRED, IDLE, WAITING) if status == EXPIRED else (status,)
         return [group(state=state) if agent is None else group(agent=agent, state=state) for state in states]
     return [None if agent is None else group(agent=agent)]
+
+
+def require_listing(agent: object, status: object, before: object) -> None:
+    """Raise `Misuse` for what no sessions can be listed by."""
+    if status is not None and status not in STATUSES:
+        raise Misuse(f"no status of a session: {status!r}; use one of {', '.join(STATUSES)}")
+    if not isinstance(before, Session | None):
+        raise Misuse(f"before must be the last session of the page before, not {type(before).__name__}")
+    require_texts(**({} if agent is None else {"agent": agent}))
 
 
 def required_user(user_id: object) -> str:

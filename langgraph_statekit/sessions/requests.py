@@ -182,7 +182,7 @@ _REST: Final = re.compile(
 _BARE: Final = re.compile(
     rf"(?:{_POLITE}(?:remember|don'?t forget)(?: this)?|{_POLITE_ZH}{_REMEMBER_ZH})\s*[:：]\s*", re.IGNORECASE
 )
-_ENDS: Final = " \t\r\n,;:.!?。！？；，：、\"'“”"
+ENDS: Final = " \t\r\n,;:.!?。！？；，：、\"'“”"
 
 
 def find_requests(text: str) -> list[MemoryRequest]:
@@ -228,7 +228,7 @@ def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
         if match is None:
             continue
         groups = match.groupdict()
-        about = (groups.get("saved") or groups.get("cleared") or groups["text"]).strip(_ENDS)
+        about = (groups.get("saved") or groups.get("cleared") or groups["text"]).strip(ENDS)
         if action == "forget":
             if _EVERYTHING.fullmatch(about):
                 return MemoryRequest("forget", "", chinese)
@@ -240,7 +240,7 @@ def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
 
 
 def _chinese(sentence: str) -> MemoryRequest | None:
-    written = sentence.strip(_ENDS)
+    written = sentence.strip(ENDS)
     body = written.translate(_SIMPLE)
     asks = sentence.translate(_SIMPLE).rstrip().endswith(("?", "？")) or body.endswith(("吗", "没有"))
     polite = re.match(_POLITE_ZH, body)
@@ -253,7 +253,7 @@ def _chinese(sentence: str) -> MemoryRequest | None:
         group = next(
             name for name in ("cleared", "moved", "text") if name in match.groupdict() and match[name] is not None
         )
-        about = written[slice(*match.span(group))].strip(_ENDS)
+        about = written[slice(*match.span(group))].strip(ENDS)
         if _is_told(match, polite[0] if polite else "", about.translate(_SIMPLE)):
             return None
         about = re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了)$", "", about)
@@ -360,4 +360,4 @@ def _has(text: str, words: frozenset[str]) -> bool:
 
 def normal(text: str) -> str:
     """Return a text without what makes no difference: case, spaces and the punctuation around it."""
-    return " ".join(text.split()).strip(_ENDS).casefold()
+    return " ".join(text.split()).strip(ENDS).casefold()

@@ -87,8 +87,8 @@ class MessageSearch:
         found = await self._store.asearch(place, **asked) if is_async else self._store.search(place, **asked)
         return [_found(item) for item in found]
 
-    async def drop(self, user: str, session_id: str, is_async: bool) -> None:
-        """Remove all that is indexed of a session."""
+    async def drop(self, user: str, session_id: str | None, is_async: bool) -> None:
+        """Remove all that is indexed of a session; None: of all of the user."""
         place = self._place(user, session_id)
         while True:
             found = (
@@ -96,7 +96,7 @@ class MessageSearch:
             )
             if not found:
                 return
-            await self._batch([PutOp(place, item.key, None) for item in found], is_async)
+            await self._batch([PutOp(item.namespace, item.key, None) for item in found], is_async)
 
     async def _batch(self, ops: list[Any], is_async: bool) -> list[Any]:
         if not ops:

@@ -18,9 +18,9 @@ from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.run import run_sync, until
 from langgraph_statekit.errors import Conflict, Fenced, Misuse, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
-from langgraph_statekit.sessions.core import Core, require_going, require_open
+from langgraph_statekit.sessions.core import Core, missing, require_going, require_open
 from langgraph_statekit.sessions.facts import with_facts
-from langgraph_statekit.sessions.records import ACTIVE, IDLE, Record, Session
+from langgraph_statekit.sessions.records import ACTIVE, IDLE, Record, Session, is_session_id
 
 OnBusy = Literal["wait", "reject", "interrupt"]
 _LOG: Final = logging.getLogger(__name__)
@@ -139,6 +139,8 @@ class Turn:
         give_up_s = time.monotonic() + self._wait_s
         steal = self._on_busy == "interrupt"
         if self._on_busy == "wait":
+            if not is_session_id(self._session_id):
+                raise missing()
             # Before anything is awaited: the order is that of the calls.
             self._ticket = self._queues.enter(self._session_id)
         try:

@@ -276,6 +276,31 @@ async def test_old_sessions_that_ended_are_removed(quick: Any) -> None:
     assert await sessions.aget(open.session_id) == open
 
 
+async def test_a_clean_up_removes_nothing_that_came_back_since_it_looked(real: StatekitSaver, monkeypatch: Any) -> None:
+    sessions = SessionManager(real, agent="support", version=1, delete_after_s=0)
+    back, other = await sessions.acreate("ann"), await sessions.acreate("ann")
+    file = io.BytesIO()
+    await sessions.aexport_session(back.session_id, file)
+    for one in (back, other):
+        await sessions.aclose(one.session_id)
+    core, remove, came = sessions._async, sessions._async.remove, list[str]()
+
+    async def slow(session_id: str, *args: Any) -> bool:
+        if session_id == other.session_id and not came:
+            came.append(session_id)
+            await remove(back.session_id)
+            file.seek(0)
+            await sessions.aimport_sessions(file)
+        return await remove(session_id, *args)
+
+    monkeypatch.setattr(core, "remove", slow)
+    deleted = 0
+    while not deleted:
+        deleted = (await sessions.aclean()).deleted
+    assert (came, deleted) == ([other.session_id], 1)
+    assert (await sessions.aget(back.session_id)).status == "idle"
+
+
 async def test_a_deletion_that_was_broken_off_is_finished(quick: Any, real: StatekitSaver, monkeypatch: Any) -> None:
     sessions = quick(idle_s=60)
     made = await sessions.acreate("ann", metadata={"name": "Ann"})

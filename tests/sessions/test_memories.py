@@ -79,6 +79,14 @@ def test_what_a_store_might_refuse_is_remembered_on_postgres(servers: Servers) -
             db.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
+def test_a_code_that_differs_by_case_is_another_one(memories: Memories) -> None:
+    memories.remember("ann", "The gate code is aB3")
+    assert memories.remember("ann", "the Gate code is Ab3").text == "the Gate code is Ab3"
+    assert sorted(texts(memories)) == ["The gate code is aB3", "the Gate code is Ab3"]
+    memories.forget("ann", "gate code")
+    assert texts(memories) == []
+
+
 def test_users_with_hostile_ids_share_nothing(memories: Memories) -> None:
     users = [user for user in HOSTILE if user]
     for number, user in enumerate(users):

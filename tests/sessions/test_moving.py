@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,34 @@ async def test_what_is_said_of_a_session_is_sealed_where_the_store_encrypts(dura
         file.seek(0)
         (made,) = await manager.aimport_sessions(file)
         assert made.message_count == 2
+
+
+async def test_an_erasure_that_was_broken_off_at_its_end_is_completed(tmp_path: Path, monkeypatch: Any) -> None:
+    async with open_saver(f"sqlite:///{tmp_path}/chat.db", encryption=None) as saver:
+        manager = SessionManager(saver, agent="support", version=1)
+        await talked(manager, "ann", *("kwyjibo " + "x" * 5000 * number for number in range(4)))
+
+        def breaks() -> bool:
+            raise ConnectionResetError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(getattr(saver.backend, "inner", saver.backend), "scrub", breaks)
+            with pytest.raises(ConnectionResetError):
+                await manager.aerase_user("ann")
+        assert (await manager.aerase_user("ann")).left == ()
+        assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"kwyjibo" in file.read_bytes()]  # noqa: ASYNC240
+
+
+async def test_an_exported_file_is_its_owners_alone(manager: SessionManager, tmp_path: Path) -> None:
+    id = await talked(manager, "ann", "hello")
+    await manager.aexport_session(id, tmp_path / "file")
+    assert os.name != "posix" or (tmp_path / "file").stat().st_mode & 0o077 == 0
+
+
+async def test_what_is_no_file_of_bytes_is_refused(manager: SessionManager) -> None:
+    id = await talked(manager, "ann", "hello")
+    for wrong in (None, io.StringIO("{}"), b"{}"):
+        with pytest.raises(Misuse, match="binary"):
+            await manager.aexport_session(id, wrong)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="binary"):
+            await manager.aimport_sessions(wrong)  # type: ignore[arg-type]

@@ -15,7 +15,9 @@ from langgraph.store.postgres import PostgresStore
 from langgraph.store.postgres.aio import AsyncPostgresStore
 
 from langgraph_statekit import MessageSearch, Misuse, SessionManager, SessionMissing
+from langgraph_statekit.checkpoint.cells import CellChange
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.sessions.records import ref_of
 from tests.servers import Absent, Servers, postgres_server
 from tests.sessions.kit import SyncSessions, chat, says
 from tests.sessions.test_sessions import HOSTILE
@@ -138,6 +140,18 @@ async def test_hostile_texts_and_users_are_found_as_they_are(searching: tuple[Se
     assert await sessions.aindex_messages(id) == len(texts) + 1
     assert await sessions.aindex_messages(id) == 0
     assert {one.text for one in await sessions.asearch_messages("tea", "bob")} >= set(texts)
+
+
+async def test_an_erasure_takes_the_messages_of_sessions_that_the_store_removed(
+    searching: tuple[SessionManager, Any],
+) -> None:
+    manager, sessions = searching
+    id = await talked(manager, "ann", "tea")
+    await talked(manager, "bob", "tea")
+    await sessions.aindex_messages(id)
+    await manager._async.cells.change_cell(CellChange(ref=ref_of(id), value=None))  # as its time to live does
+    await sessions.aerase_user("ann")
+    assert await sessions.asearch_messages("tea", "ann") == []
 
 
 async def test_search_needs_a_store_with_an_index(new_store: Any) -> None:

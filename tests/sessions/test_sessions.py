@@ -252,6 +252,12 @@ async def test_lists_are_paged_newest_first_by_user_agent_and_status(real: State
         await sessions.alist(status="open")
     with pytest.raises(Misuse, match="limit"):
         await sessions.alist(limit=0)
+    with pytest.raises(Misuse, match="before must be"):
+        await sessions.alist(before=made[0].session_id)
+    with pytest.raises(Misuse, match="agent"):
+        await sessions.alist(agent=["support"])
+    with pytest.raises(SessionMissing):
+        await everyone.turn(["support"], agent="support", version=1).__aenter__()  # type: ignore[arg-type]
 
 
 async def test_metadata_that_many_change_at_once_loses_nothing(manager: SessionManager) -> None:
