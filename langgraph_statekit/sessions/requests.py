@@ -111,6 +111,9 @@ _NOT_FORGOTTEN: Final = re.compile(
     r"|.*\bfor (?:now|a (?:moment|second|minute))\b.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_POINTS: Final = re.compile(
+    r"(?:all (?:of )?)?(?:it|this|that|these|those|me|us|him|her|them|the following)", re.IGNORECASE
+)
 _LIST: Final = re.compile(
     rf"{_POLITE}(?:what (?:do|can) you remember(?: about me)?|what (?:have|did) you remember(?:ed)?(?: about me)?"
     r"|(?:list|show(?: me)?|tell me) (?:all )?(?:my|your|the) memories(?: (?:of|about) me)?"
@@ -163,7 +166,7 @@ _ERRAND_ZH: Final = re.compile(
 )
 _UNSAID_ZH: Final = re.compile("(?:告诉|说(?!过|的)|提(?!到的)|讲(?!过|的)|问|带|拿|买|关|锁|交)")
 _NAMED_ZH: Final = re.compile(  # says nothing of what it names
-    "(?:[我你他她它]们?|咱们?|[这那](?:个|些|点|一点|几点|件事|句话|一刻|一天)?"
+    "(?:[我你他她它]们?|咱们?|我的?一切|[这那](?:个|些|点|一点|几点|件事|句话|一刻|一天)?"
     "|我们?.{0,4}(?:说|讲|问)(?:的|过的?).{0,2}|(?:[我他她]们?|咱们?)的[^是叫有在为不没要会能对喜爱住用过最：:=\\d一二三四五六七八九十]*)"
     "[吗吧啊呢]?"
 )
@@ -235,7 +238,8 @@ def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
             if not about or _NOT_FORGOTTEN.fullmatch(about):
                 return None
             return MemoryRequest("forget", about, chinese)
-        return MemoryRequest("remember", about, chinese) if len(about) > 1 else None
+        named = len(about) < 2 or _POINTS.fullmatch(about)
+        return None if named else MemoryRequest("remember", about, chinese)
     return None
 
 
@@ -256,7 +260,9 @@ def _chinese(sentence: str) -> MemoryRequest | None:
         about = written[slice(*match.span(group))].strip(ENDS)
         if _is_told(match, polite[0] if polite else "", about.translate(_SIMPLE)):
             return None
-        about = re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了)$", "", about)
+        about = (
+            re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了|吗)$", "", about)
+        )
         if action == "forget" and _EVERYTHING_ZH.fullmatch(about.translate(_SIMPLE)):
             return MemoryRequest("forget", "", True)
         if action == "forget" and _NOT_FORGOTTEN_ZH.fullmatch(about):
@@ -272,8 +278,8 @@ def _is_told(match: re.Match[str], polite: str, about: str) -> bool:
         errand = _ERRAND_ZH.match(about) or _NAMED_ZH.fullmatch(about)
         recalled = groups["recalled"] and match.string[match.end("recalled") :].lstrip()[:1] not in "：:"
         return bool(errand or (not asks and (groups["done"] or recalled)))
-    if not groups["forgotten"] or asks:
-        return False
+    if asks or not groups["forgotten"]:  # `把钥匙忘了`
+        return not asks and groups["moved"] is not None and match.string.endswith(("忘了", "忘记了"))
     return (
         groups["forgotten"] == "忘了"
         or "你" in polite
