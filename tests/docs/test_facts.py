@@ -12,7 +12,7 @@ import psycopg
 from langgraph.checkpoint.base import empty_checkpoint
 
 import langgraph_statekit
-from langgraph_statekit.checkpoint.codec import SECRET_KEYS
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.checkpoint.urls import SAVERS
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.faces import config
