@@ -41,7 +41,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
+from langgraph_statekit.errors import Conflict, Corrupt, StatekitError, Unavailable
 
 T = TypeVar("T")
 
@@ -172,6 +172,8 @@ class TieredBackend:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
+        except Corrupt:
+            found = None  # the hot store may now drop what it has
         if found is not None:
             self.saving.seen.add(thread)
             return found
