@@ -165,6 +165,9 @@ def test_a_thread_of_which_the_hot_store_lost_a_key_goes_on_from_the_cold_one_an
         for call in (lambda: saver.get_tuple(config(THREAD)), lambda: seen(saver), saver.flush):
             with pytest.raises(Corrupt, match="noeviction"):
                 call()
+        saver.sweep()
+        assert saver.restore([THREAD], at=last, suffix=" again") == [f"{THREAD} again"]
+        assert len(seen(saver, f"{THREAD} again")) == 4
     local.lose_hot()
     with local.open() as saver:
         assert seen(saver) == uploaded

@@ -27,12 +27,12 @@ end
 -- ARGV of all verbs: thread, then what they are given.
 local thread = ARGV[2]
 
--- A thread of which the server lost a key goes on from the cold store, if that has all of it. Else nobody brings there
--- what is left, and it counts as here, where each call tells of it.
+-- A thread of which the server lost a key goes on from the cold store, if all of it was brought there. Else nobody
+-- brings there what is left, and it counts as here, where each call tells of it.
 local lost = (verb == 'tier_state' or verb == 'tier_changes') and torn()
 if lost then
-  local born, whole_life, known = unpack(call('HMGET', tier, 'b', 'c', 'g'))
-  if born and whole_life == '1' and call('EXISTS', touched) == 0 then
+  local born, epoch, known = unpack(call('HMGET', tier, 'b', 'e', 'g'))
+  if born and (epoch or '') ~= '' and call('EXISTS', touched) == 0 then
     discard(thread)
     part(thread)
     call('HSET', tier, 'd', born, 'g', known or 0)
