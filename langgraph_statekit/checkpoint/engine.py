@@ -48,7 +48,7 @@ from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.rewriting import Step, require_revertible, rewritten
 from langgraph_statekit.checkpoint.run import Batcher, Runtime
 from langgraph_statekit.checkpoint.sweeping import Sweeping, sweep_all
-from langgraph_statekit.errors import CheckpointMissing, Conflict, Misuse, StatekitError
+from langgraph_statekit.errors import CheckpointMissing, Conflict, Corrupt, Misuse, StatekitError
 from langgraph_statekit.extras import load
 
 PAGE_ROWS = 100
@@ -281,13 +281,26 @@ class Engine(Requests):
                 frames, writes = await self._io(store.fill, query.thread, keys, [row.ref for row in wanted])
                 read = self._frames.reader(query.thread, frames)
                 for row in wanted:
-                    if row.ref in writes:  # else it was removed since
-                        yield codec.unpack(row, read, writes[row.ref])
+                    if row.ref not in writes:  # it was removed since
+                        continue
+                    try:
+                        item: CheckpointTuple | None = codec.unpack(row, read, writes[row.ref])
+                    except Corrupt:  # or its values went since it was read, as it was hidden or rewritten
+                        item = await self._alone(codec, row.ref)
+                    if item is not None:
+                        yield item
                         if limit is not None:
                             limit -= 1
             if len(matching) == len(wanted) and len(rows) < size:
                 return
             below = (rows if len(matching) == len(wanted) else wanted)[-1].seq
+
+    async def _alone(self, codec: Codec, ref: Ref) -> CheckpointTuple | None:
+        """Read a checkpoint and its values in one step."""
+        stored = await self._io((await self._store()).load, *ref, False)
+        if stored is None:
+            return None
+        return codec.unpack(stored.row, self._frames.reader(ref.thread, stored.frames), stored.writes)
 
     async def get_delta_channel_history(
         self, codec: Codec, config: RunnableConfig, channels: Sequence[str]

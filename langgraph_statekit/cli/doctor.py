@@ -171,9 +171,12 @@ def _channels(codec: Codec, row: Row) -> dict[bytes, str]:
 
 def _lost(saver: StatekitSaver, row: Row, outline: Outline) -> list[str]:
     """Return the channels whose values were stored with a checkpoint, and are neither in the outline nor there now."""
-    lost = {name: key for name, key in saver._codec.present(row).items() if key not in outline.frames}
-    found = saver.backend.fill(row.ref.thread, lost.values(), ())[0] if lost else {}
-    return [name for name, key in lost.items() if key not in found]
+    if all(key in outline.frames for key in saver._codec.present(row).values()):
+        return []
+    found = saver.backend.load(*row.ref)  # in one step: what retention hides or removes meanwhile has lost nothing
+    if found is None:
+        return []
+    return [name for name, key in saver._codec.present(found.row).items() if key not in found.frames]
 
 
 def _check_outline(outline: Outline, channels: Mapping[bytes, str], problem: Any) -> None:

@@ -61,3 +61,22 @@ def test_a_copy_of_a_first_checkpoint_has_its_values_whatever_became_of_the_thre
         found = saver.get_tuple(at)
         assert found is not None
         assert found.checkpoint["channel_values"] == {"log": [LONG], "count": 1}
+
+
+def test_a_list_passes_over_what_retention_hides_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = {"counters_since_delta_snapshot": {"log": (1, 1)}}
+    with store.open() as saver:
+        first = saver.put(config(), checkpoint({"log": [LONG], "count": 1}, VERSIONS), metadata(0), VERSIONS)
+        saver.put_writes(first, [("log", 1)], "task")
+        later = dict.fromkeys(VERSIONS, "2.x")
+        saver.put(first, checkpoint({"count": 2}, later), metadata(1, **counters), later)
+        backend = saver.backend
+        fill = backend.fill
+
+        def late(*args: Any) -> Any:
+            monkeypatch.undo()
+            saver.prune(["t"], strategy="keep_latest")
+            return fill(*args)
+
+        monkeypatch.setattr(backend, "fill", late)
+        assert [item.checkpoint["channel_values"] for item in saver.list(config())] == [{"count": 2}]

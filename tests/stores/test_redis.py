@@ -349,3 +349,13 @@ def test_no_flag_of_writes_outlives_them(saver: RedisSaver, client: redis.Redis)
     assert client.hget(meta, "w") == b"1"
     saver.copy_thread("t", "u")
     assert saver.get_tuple(config("u")) is not None
+
+
+def test_neither_a_sweep_nor_a_copy_hides_that_writes_were_lost(saver: RedisSaver, client: redis.Redis) -> None:
+    chat(saver, 2)
+    client.delete(next(key for key in client.scan_iter() if b":w:" in key))
+    saver.sweep()
+    saver.copy_thread("t", "u")
+    for thread in ("t", "u"):
+        with pytest.raises(Corrupt, match="noeviction"):
+            saver.get_tuple(config(thread))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import redis
 
 from langgraph_statekit import RedisSaver, TieredSaver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
+from langgraph_statekit.errors import Corrupt
 from tests.faces import config
 from tests.servers import Server
 from tests.stores import test_tiered
@@ -133,3 +135,39 @@ def test_a_thread_that_expired_leaves_the_cold_store_too(local: RedisPlace) -> N
         assert len(list(grow(saver, 1))) == 1
         saver.flush()
         assert len(seen(saver)) == 1
+
+
+@pytest.mark.parametrize("part", "mohdw")
+def test_a_thread_of_which_the_hot_store_lost_a_key_goes_on_from_the_cold_one_and_harms_it_never(
+    local: RedisPlace, server: Server, part: str
+) -> None:
+    def lose_a_part() -> None:
+        with redis.Redis.from_url(server.url) as client:
+            client.delete(next(key for key in client.scan_iter() if f":{part}:".encode() in key))
+
+    with local.open() as saver:
+        list(grow(saver, 3))
+        saver.flush()
+        uploaded = seen(saver)
+        lose_a_part()
+        assert saver.get_tuple(config(THREAD)) is not None
+        assert seen(saver) == uploaded
+        [last] = grow(saver, 1)
+        saver.flush()
+        lose_a_part()
+        saver.put_writes(config(THREAD, id=last), [("log", "late")], "other")
+        uploaded = seen(saver)
+        assert len(uploaded) == 4
+        assert len(uploaded[last][2]) == 2
+        saver.flush()
+        saver.put_writes(config(THREAD, id=last), [("log", "later")], "one more")
+        lose_a_part()  # of what the cold store has not
+        for call in (lambda: saver.get_tuple(config(THREAD)), lambda: seen(saver), saver.flush):
+            with pytest.raises(Corrupt, match="noeviction"):
+                call()
+        saver.sweep()
+        assert saver.restore([THREAD], at=last, suffix=" again") == [f"{THREAD} again"]
+        assert len(seen(saver, f"{THREAD} again")) == 4
+    local.lose_hot()
+    with local.open() as saver:
+        assert seen(saver) == uploaded

@@ -43,11 +43,11 @@ local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
 
 -- A server that evicts, or a person, takes single keys: what is left would be read as a thread that lacks state.
-local WHOLE = { save = 1, save_writes = 1, load = 1, rows = 1, fill = 1, outline = 1 }
-if WHOLE[verb] and call('EXISTS', order, heads, data) ~= (version and 3 or 0)
-  or WHOLE[verb] and written and call('EXISTS', writes) == 0 then
-  return { err = 'TORN' }
+local WHOLE = { save = 1, save_writes = 1, load = 1, rows = 1, fill = 1, outline = 1, apply = 1 }
+local function torn()
+  return call('EXISTS', order, heads, data) ~= (version and 3 or 0) or written and call('EXISTS', writes) == 0
 end
+if WHOLE[verb] and torn() then return { err = 'TORN' } end
 
 -- Whether a save with this token comes too late.
 local function fenced(token) return token ~= '' and call('HGET', lease, 'token') ~= token end

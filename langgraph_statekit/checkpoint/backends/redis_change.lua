@@ -89,7 +89,7 @@ end
 
 local function namespace_of(head) return string.match(parts(head), '^[^%z]*') end
 
--- Notes whether there are writes, so that their loss is seen.
+-- Notes whether there are writes, so that their loss is seen. Only who put or removed some may note it.
 local function note_writes()
   if call('EXISTS', writes) == 1 then call('HSET', meta, 'w', 1) else call('HDEL', meta, 'w') end
 end
@@ -114,7 +114,7 @@ local function forget(marks)
     end
   end
   many('HDEL', writes, gone)
-  note_writes()
+  if #gone > 0 then note_writes() end
 end
 
 -- Removes rows with their writes, and frames.
@@ -280,7 +280,7 @@ local function receive(operation, thread, given, there, found, fetch)
   end
   forget(marks)
   many('HSET', writes, own)
-  note_writes()
+  if #own > 0 then note_writes() end
   for _, field in ipairs(early) do
     call('HDEL', meta, field)
     if not call('ZSCORE', order, sub(field, 3)) then call('HSET', meta, field, now()) end

@@ -29,7 +29,7 @@ TRANSIENT: Final = (
 """Errors after which a repeat may help."""
 _TORN: Final = (
     "the server has only a part of the thread: it evicts keys (set maxmemory-policy to noeviction), or somebody removed"
-    " some; delete the thread and bring it back from a copy, a backup or the cold store"
+    " some; bring the thread back from a copy or a backup, with a cold store by restore(at=...), and then delete it"
 )
 _LOGIN: Final = re.compile(r"AuthenticationError|username-password|Authentication required|invalid password")
 _CLIENTS: Final = re.compile(r"<redis\..*?>\)>(?:\)>)*", re.DOTALL)

@@ -27,7 +27,25 @@ end
 -- ARGV of all verbs: thread, then what they are given.
 local thread = ARGV[2]
 
-if verb == 'tier_state' then return state(is_here(thread)) end
+-- A thread of which the server lost a key goes on from the cold store, if all of it was brought there. Else nobody
+-- brings there what is left, and it counts as here, where each call tells of it.
+local lost = (verb == 'tier_state' or verb == 'tier_changes') and torn()
+if lost then
+  local born, epoch, known = unpack(call('HMGET', tier, 'b', 'e', 'g'))
+  if born and (epoch or '') ~= '' and call('EXISTS', touched) == 0 then
+    discard(thread)
+    part(thread)
+    call('HSET', tier, 'd', born, 'g', known or 0)
+    leave(thread)
+    lost = false
+  elseif verb == 'tier_changes' then
+    return { err = 'TORN' }
+  else
+    lost = born
+  end
+end
+
+if verb == 'tier_state' then return state(is_here(thread) or lost) end
 
 -- ARGV: whether all is asked for (1). Returns state, fields of meta, mark, order, rows as name, head and body, members of
 -- those that are gone, keys and data of frames, members of writes and their batches.

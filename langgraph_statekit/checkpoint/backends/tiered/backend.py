@@ -41,7 +41,7 @@ from langgraph_statekit.checkpoint.records import (
     Write,
     from_text,
 )
-from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
+from langgraph_statekit.errors import Conflict, Corrupt, StatekitError, Unavailable
 
 T = TypeVar("T")
 
@@ -172,6 +172,8 @@ class TieredBackend:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
             return self._from_cold(thread, error).load(thread, ns, id)
+        except Corrupt:
+            found = None  # the hot store may now drop what it has
         if found is not None:
             self.saving.seen.add(thread)
             return found
@@ -288,7 +290,8 @@ class TieredBackend:
 
     def _bury_ended(self) -> None:
         for thread in self._tier.ended():
-            self.moving.upload(thread)
+            with suppress(Corrupt):  # whoever reads that one is told
+                self.moving.upload(thread)
 
     def sweep_cold(self, lost_s: float) -> int:
         """Remove what is of no use in the cold store, and return how many threads had expired, see `Sweeper`."""
@@ -315,7 +318,11 @@ class TieredBackend:
     def was(self, thread: str, at: Moment | None) -> Thread | None:
         """Return a thread as it was, see `as_of`; None if there was none."""
         if self._tier.state(thread) is not None:
-            self.moving.upload(thread)
+            try:
+                self.moving.upload(thread)
+            except Corrupt:  # the hot store lost a part of it; what it was is what was uploaded
+                if at is None:
+                    raise
         found = self._reading.image(thread)
         return None if found is None else as_of(replace(found[1], ttl_us=found[0].ttl_us), at)
 

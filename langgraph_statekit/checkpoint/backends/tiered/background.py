@@ -69,7 +69,8 @@ class Background:
             flush()
         except StatekitError as error:
             _LOG.warning("%s: %s", left, error)
-        self.pool.close()
+        finally:
+            self.pool.close()
 
     def _work(self) -> None:
         with suppress(RuntimeError):  # the interpreter ends, and takes no more calls

@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveRow, SaveWrites
-from langgraph_statekit.errors import Unavailable
+from langgraph_statekit.errors import Corrupt, Unavailable
 
 _LIVES_BYTES: Final = 4 << 20
 _LIFE_BYTES: Final = 32
@@ -80,8 +80,8 @@ class Saving:
     def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
         results = list(self._hot.save(saves))
         for at, result in enumerate(results):
-            # The hot store may have lost the thread, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed)) and self._moving.thaw(saves[at].thread):
+            # The hot store may have lost the thread or a part of it, or another worker have archived it.
+            if (result is False or isinstance(result, Rekeyed | Corrupt)) and self._moving.thaw(saves[at].thread):
                 [results[at]] = self._hot.save([saves[at]])
         return results
 
