@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "langgraph_statekit"
 MOST_LINES = 400
 LAYERS = [
-    {"errors", "checkpoint.records", "checkpoint.fork"},
+    {"errors", "dice", "checkpoint.records", "checkpoint.fork"},
     {"checkpoint.cells"},
     {
         "extras",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import OrderedDict
 from typing import Final
 
 from langgraph_statekit.checkpoint.fork import renew_in_child
+from langgraph_statekit.dice import RANDOM
 
 _LEAST_PUTS: Final = 16
 _SHARE: Final = 2
@@ -34,7 +34,7 @@ class Pacing:
         """Count a put, and say whether a pass is due."""
         with self._lock:
             left = self._left.pop(thread, None)
-            left = (random.randint(1, _LEAST_PUTS) if left is None else left) - 1
+            left = (RANDOM.randint(1, _LEAST_PUTS) if left is None else left) - 1
             self._set(thread, left if left > 0 else _LEAST_PUTS)
             return left <= 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, TypeVar, TypeVarTuple
 
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Unavailable
 
 T = TypeVar("T")
@@ -67,5 +67,5 @@ def retrying(
             if (tell := on_retry.get()) is not None:
                 tell(error)
         if pause_s > 0:
-            sleep(pause_s * random.uniform(0.5, 1.0))
+            sleep(pause_s * RANDOM.uniform(0.5, 1.0))
         pause_s = min(max(pause_s * 2, 0.02), 1.0)

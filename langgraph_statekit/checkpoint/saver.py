@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from langgraph_statekit.checkpoint.lifecycle import Lifecycle
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.retention_policy import Retention
 from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.dice import RANDOM
 
 
 class StatekitSaver(Lifecycle):
@@ -362,4 +362,4 @@ class StatekitSaver(Lifecycle):
             channel: Not used.
         """
         number = 0 if current is None else int(str(current).split(".")[0])
-        return f"{number + 1:032}.{random.random():016}"
+        return f"{number + 1:032}.{RANDOM.random():016}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from typing import Final
@@ -12,6 +11,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.run import Threads
+from langgraph_statekit.dice import RANDOM
 
 _PAUSE_S: Final = 30.0
 _BUSY_PAUSE_S: Final = 1.0
@@ -35,7 +35,7 @@ class Sweeping:
         """Begin anew."""
         self._turn = threading.Lock()
         # Processes of few puts each begin at different times, so that some of them sweep.
-        self._due_s = time.monotonic() + random.uniform(0, _PAUSE_S)
+        self._due_s = time.monotonic() + RANDOM.uniform(0, _PAUSE_S)
 
     def now_and_then(self) -> None:
         """Start a sweep if one is due and none runs."""

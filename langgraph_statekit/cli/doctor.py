@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.stores import encryption, missing, thread_ids
 from langgraph_statekit.cli.terminal import emit, progress, table, without_login
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import DataError, Misuse, StatekitError
 
 _SAMPLE: Final = 20
@@ -84,7 +84,7 @@ def doctor(given: Namespace) -> int:
 
 
 def _some(ids: Sequence[str], every: bool) -> Sequence[str]:
-    return ids if every or len(ids) <= _SAMPLE else random.sample(list(ids), _SAMPLE)
+    return ids if every or len(ids) <= _SAMPLE else RANDOM.sample(list(ids), _SAMPLE)
 
 
 def _lines(document: Mapping[str, Any], facts: Sequence[Fact], checked: Checked, total: int) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -12,6 +11,7 @@ from langgraph_statekit.checkpoint.observed import store_of
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Conflict, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.sessions.facts import Facts, thread_config, waits, with_facts
@@ -180,7 +180,7 @@ class Core:
                 await self.changed(session_id)
                 return session_of(session_id, done.cell, done.now_us)
             cell, now_us = done.cell, done.now_us
-            await self.cells.sleep(random.uniform(0, 0.002 * min(attempt + 1, 20)))
+            await self.cells.sleep(RANDOM.uniform(0, 0.002 * min(attempt + 1, 20)))
         raise Conflict("the session kept changing meanwhile; call again")
 
     def _cell_change(self, session_id: str, record: Record, expect: int, token: int | None) -> CellChange:

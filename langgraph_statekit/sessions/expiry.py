@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable
 from contextlib import aclosing
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple
 from langgraph_statekit.checkpoint.cells import Cell, CellChange, CellQuery, cell_ref
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import from_text
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Conflict, DataError, SessionMissing, StatekitError
 from langgraph_statekit.events import Event, SessionExpired, SessionExpires
 from langgraph_statekit.sessions.core import WARNED, Core, Place
@@ -272,7 +272,7 @@ class Cleaner:
         while True:
             with self._changed:
                 # Workers that were started together do not all clean up at the same time.
-                self._changed.wait_for(lambda: self._thread is not me, self._every_s * random.uniform(0.5, 1.0))
+                self._changed.wait_for(lambda: self._thread is not me, self._every_s * RANDOM.uniform(0.5, 1.0))
                 if self._thread is not me:
                     return
             try:

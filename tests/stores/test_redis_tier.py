@@ -98,7 +98,7 @@ def test_packs_of_a_random_history_are_the_thread_and_bring_it_back(
             assert not tier.restore(thread, "epoch", 7, cold.held(thread))
             restored = tier.state(thread)
             assert restored is not None
-            assert restored[1:] == ("epoch", True, True, False, True)
+            assert restored[1:] == ("epoch", True, True, False, True, 7, False)
             assert restored.born > state.born
             cold.born[thread] = restored.born
     queries = list(history.queries())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from weakref import WeakSet
 
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Corrupt, DataError, Misuse, StatekitError, Unavailable
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class Connections:
                     raise Unavailable(
                         f"another process held the write lock of {self._path} for {self._wait_s:g} s"
                     ) from error
-            time.sleep(random.uniform(0.001, 0.004))
+            time.sleep(RANDOM.uniform(0.001, 0.004))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

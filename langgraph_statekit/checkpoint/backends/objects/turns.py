@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Final
 
 from langgraph_statekit.checkpoint.records import Ref, Save, SaveRow, from_text
+from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Conflict
 
 _ATTEMPTS: Final = 40
@@ -15,7 +15,7 @@ _ATTEMPTS: Final = 40
 def pauses(thread: str) -> Iterator[float]:
     """Yield growing pauses, and fail when they are used up."""
     for attempt in range(_ATTEMPTS):
-        yield random.uniform(0.0, min(0.005 * 2**attempt, 0.2))
+        yield RANDOM.uniform(0.0, min(0.005 * 2**attempt, 0.2))
     raise Conflict(f"thread {from_text(thread)!r} kept changing while it was written; try again")
 
 
