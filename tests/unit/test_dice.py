@@ -6,12 +6,12 @@ import multiprocessing
 import random
 from typing import Any
 
-from langgraph_statekit import SqliteSaver
+from langgraph_statekit import open_saver
 
 
 def versions(seed: int, count: int = 3) -> list[str]:
     random.seed(seed)
-    saver = SqliteSaver(":memory:")
+    saver = open_saver("memory://")
     return [str(saver.get_next_version(None, None)) for _ in range(count)]
 
 
