@@ -313,6 +313,8 @@ class Hooks:
     """One hook made of many, that never raises."""
 
     def __init__(self, hooks: Sequence[Hook]) -> None:
+        if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
+            raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
         self._hooks = tuple(hooks)
         self._logged: set[int] = set()
 

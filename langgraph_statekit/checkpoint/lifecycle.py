@@ -86,9 +86,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         self._secret_keys = frozenset(secret_keys)
         self._threads = Threads(workers, max_pending, max_pending_bytes)
         frames = Frames(cache_bytes)
-        if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
-            raise Misuse(f"hooks must be a sequence of callables that take an event, not {hooks!r}")
-        hook = Hooks(hooks) if hooks else None
+        told = Hooks(hooks)
+        hook = told if hooks else None
         open_line = None if hook else getattr(backend, "line", None)
         self._lines: Lines[Save, bool | Exception] | None = open_line and Lines(open_line)
         saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save, lines=self._lines)

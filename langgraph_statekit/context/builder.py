@@ -18,7 +18,6 @@ from langgraph_statekit.context.faces import (
     MESSAGES,
     PROMPT,
     bring_channels,
-    hook_list,
     messages_of,
     tell,
     value_of,
@@ -43,6 +42,7 @@ from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import live_question, turns
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.events import Hooks
 
 _logger: Final = logging.getLogger("langgraph_statekit")
 
@@ -113,7 +113,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         self.messages_key, self.summary_key = messages_key or session.messages_key, session.summary_key
         self.knowledge_key, self.output_key, self.prices = knowledge_key, output_key, prices
         self.counter = counter or session.counter or COUNTER
-        self._hooks = hook_list(hooks)
+        self._hooks = Hooks(hooks)
         self._search = look_up(knowledge) if knowledge else None
         self.system = SystemMessage(system, id="system") if isinstance(system, str) else system
         text = "" if self.system is None else plain_text(self.system)

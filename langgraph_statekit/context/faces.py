@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MethodType, new_class
 from typing import Annotated, Any, Final, TypedDict
 
@@ -97,10 +97,3 @@ def tell(
                 problem=each.problem,
             )
         hooks(event)
-
-
-def hook_list(hooks: Sequence[Any]) -> Hooks:
-    """Return hooks as one; raise `Misuse` for what cannot be called."""
-    if callable(hooks) or not all(map(callable, hooks)):
-        raise Misuse("hooks is a list of callables that take an event")
-    return Hooks(hooks)

@@ -11,13 +11,14 @@ from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, Remov
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from langgraph_statekit.context.core import Context, abuild_context, build_context
-from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, hook_list, messages_of, tell, value_of
+from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, messages_of, tell, value_of
 from langgraph_statekit.context.policy import ContextPolicy, of_type
 from langgraph_statekit.context.repair import mended_in_place
 from langgraph_statekit.context.summaries import rendered
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import MARK, head, is_made, live_question, note_of
 from langgraph_statekit.errors import Misuse
+from langgraph_statekit.events import Hooks
 
 MODES: Final = ("view", "replace")
 
@@ -63,7 +64,7 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
         if counter is not None:
             of_type(counter, TokenCounter, "counter")
         self.messages_key, self.summary_key, self.counter = messages_key, summary_key, counter
-        self._hooks = hook_list(hooks)
+        self._hooks = Hooks(hooks)
         bring_channels(self, {messages_key: list[AnyMessage], summary_key: dict[str, Any]})
 
     def __call__(self, state: Any) -> dict[str, Any]:

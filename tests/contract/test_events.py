@@ -19,7 +19,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from langgraph_statekit import FailureRate, Fenced, Misuse, OpenTelemetryHook, PrometheusHook, Unavailable, open_saver
+from langgraph_statekit import (
+    FailureRate,
+    Fenced,
+    Misuse,
+    OpenTelemetryHook,
+    PrometheusHook,
+    SessionManager,
+    SessionSummarizer,
+    Unavailable,
+    open_saver,
+)
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.engine import Engine
 from langgraph_statekit.checkpoint.saver import StatekitSaver
@@ -214,6 +224,10 @@ def test_hooks_that_cannot_be_called_are_refused() -> None:
     for wrong in ("print", [1], 7, print):
         with pytest.raises(Misuse, match="hooks"):
             open_saver("memory://", hooks=wrong)
+        with open_saver("memory://") as saver, pytest.raises(Misuse, match="hooks"):
+            SessionManager(saver, hooks=wrong)
+        with pytest.raises(Misuse, match="hooks"):
+            SessionSummarizer(lambda prompt: "", hooks=wrong)  # type: ignore[arg-type]
 
 
 async def test_opentelemetry_gets_metrics_and_spans_below_the_callers(watched: Watched) -> None:
