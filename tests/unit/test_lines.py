@@ -12,6 +12,7 @@ import pytest
 
 from langgraph_statekit.checkpoint.lines import Lines
 from langgraph_statekit.checkpoint.run import LANES, Batcher, Blocking, Threads, run_sync
+from tests.servers import wait_until
 
 
 class Pair:
@@ -286,8 +287,8 @@ def test_calls_of_one_loop_do_not_wait_for_the_line_of_another_that_ends() -> No
     async def ends() -> None:
         assert await asyncio.to_thread(under_way.wait, 30)
         line = await kit.line()
-        while kit.batcher._leaders:  # a thread that has answered, but not ended, would take the next call
-            await asyncio.sleep(0)
+        # A thread that has answered, but not ended, would take the next call.
+        await asyncio.to_thread(wait_until, lambda: not kit.batcher._leaders, "threads to end")
         task = kit.call(b"a")
         assert await line.got(1) == b"a"
         queued.set()
