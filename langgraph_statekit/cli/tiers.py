@@ -46,8 +46,8 @@ def restore(given: Namespace) -> int:
     with ExitStack() as stack:
         saver = stack.enter_context(_tiered(given.url))
         into = stack.enter_context(_tiered(given.to)) if given.to else None
-        in_place = not (given.at or given.suffix or given.to)
-        every = [from_text(id) for id in _chosen(given, lambda: _every(saver) if in_place else _cold(saver))]
+        copies = bool(given.at or given.suffix or given.to)
+        every = [from_text(id) for id in _chosen(given, lambda: saver.tiers.restorable(copies=copies))]
         ids = [id for id in every if id.startswith(given.prefix or "")]
         if isinstance(at, str) and len(ids) != 1:
             raise Misuse(f"{at!r} is no time like 2025-12-24T18:00+01:00; a checkpoint belongs to one thread: name it")
@@ -57,9 +57,9 @@ def restore(given: Namespace) -> int:
             except CheckpointMissing:
                 if not given.all:
                     raise
-    copies = made if given.at or given.suffix or given.to else []
-    document = {"restored": len(made), **({"threads": copies} if copies else {})}
-    emit(document, [*copies, f"{len(made):,} in the hot store"], given.json)
+    told = made if copies else []
+    document = {"restored": len(made), **({"threads": told} if told else {})}
+    emit(document, [*told, f"{len(made):,} in the hot store"], given.json)
     return 0
 
 
@@ -149,11 +149,6 @@ def _chosen(given: Namespace, every: Callable[[], list[str]]) -> list[str]:
     if bool(given.threads) == given.all:
         raise Misuse("name threads, or pass --all")
     return every() if given.all else [to_text(id) for id in given.threads]
-
-
-def _every(saver: TieredSaver) -> list[str]:
-    hot = [id for page in saver.tiers.hot_threads() for id in page]
-    return list(dict.fromkeys([*_cold(saver), *hot]))
 
 
 def _cold(saver: TieredSaver) -> list[str]:

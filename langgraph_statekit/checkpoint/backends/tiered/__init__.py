@@ -197,8 +197,8 @@ class TieredSaver(StatekitSaver):
         if thread_ids is not None:
             ids = list(require_ids(thread_ids, "thread_ids"))
         else:
-            every = self._restorable(copies=bool(suffix) or into not in (None, self))
-            ids = [id for id in every if id.startswith(prefix or "")]
+            every = self.tiers.restorable(copies=bool(suffix) or into not in (None, self))
+            ids = [id for id in map(from_text, every) if id.startswith(prefix or "")]
         for id in ids:
             thread, target = to_text(id), to_text(f"{id}{suffix}")
             if self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self):
@@ -206,11 +206,6 @@ class TieredSaver(StatekitSaver):
             elif thread_ids is not None:
                 raise CheckpointMissing(f"there was no thread {id!r} in the cold store then")
         return made
-
-    def _restorable(self, *, copies: bool) -> list[str]:
-        """Return the ids of all threads; also of those that the hot store alone has, unless copies are made."""
-        tiers = [self.tiers.cold_threads()] if copies else [self.tiers.cold_threads(), self.tiers.hot_threads()]
-        return [from_text(id) for id in dict.fromkeys(id for pages in tiers for page in pages for id in page)]
 
     def _restore(self, thread: str, target: str, at: datetime | str | None, into: TieredSaver) -> bool:
         if at is None and thread == target and into is self:

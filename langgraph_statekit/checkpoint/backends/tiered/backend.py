@@ -315,6 +315,11 @@ class TieredBackend:
         """Return a thread as the cold store has it; None if it has not."""
         return _memory(thread, self._reading.image(thread))
 
+    def restorable(self, *, copies: bool) -> list[str]:
+        """Return all threads; also those that the hot store alone has, unless copies are made."""
+        tiers = [self.cold_threads()] if copies else [self.cold_threads(), self.hot_threads()]
+        return list(dict.fromkeys(thread for pages in tiers for page in pages for thread in page))
+
     def was(self, thread: str, at: Moment | None) -> Thread | None:
         """Return a thread as it was, see `as_of`; None if there was none."""
         if self._tier.state(thread) is not None:

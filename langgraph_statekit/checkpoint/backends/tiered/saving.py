@@ -65,8 +65,8 @@ class Saving:
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
         for thread in {save.thread for save in done}:
             self.seen.add(thread)
-        # A root that goes on from what is stored, as a copy of the first checkpoint does, is refused by nobody: if the
-        # hot store let the thread go a moment ago, values of it are in the cold one only.
+        # A root that goes on from what is stored, as a first checkpoint that is migrated does, is refused by nobody: if
+        # the hot store let the thread go a moment ago, values of it are in the cold one only.
         for thread in {save.thread for save in done if isinstance(save, SaveRow) and _leans(save)}:
             self.thaw(thread)
         if self._through:
