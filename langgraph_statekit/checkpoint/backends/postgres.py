@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow, tuple_row
 
 from langgraph_statekit.checkpoint.audit import audit_text, checked_keys
 from langgraph_statekit.checkpoint.backends import postgres_cells, postgres_facts, postgres_leases
+from langgraph_statekit.checkpoint.backends.postgres_arrays import adapt
 from langgraph_statekit.checkpoint.backends.postgres_bell import PostgresBell
 from langgraph_statekit.checkpoint.backends.postgres_connections import (
     TRANSIENT,
@@ -27,14 +28,11 @@ from langgraph_statekit.checkpoint.backends.postgres_connections import (
 )
 from langgraph_statekit.checkpoint.backends.postgres_format import (
     REKEYED,
-    SAVE_ROW,
-    SAVE_WRITES,
     columns,
-    row_calls,
     row_of,
+    save_calls,
     saved,
     size_bytes,
-    writes_calls,
 )
 from langgraph_statekit.checkpoint.backends.postgres_schema import (
     migrate,
@@ -110,10 +108,10 @@ class PostgresBackend:
     def _sql(self, text: str) -> bytes:
         return statement(self._schema, text)
 
-    def _use(self, call: Callable[[Cursor], T]) -> T:
+    def _use(self, call: Callable[[Cursor], T], kind: type[Cursor] = psycopg.Cursor) -> T:
         def attempt() -> T:
             try:
-                with self._lender.lend() as conn, psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+                with self._lender.lend() as conn, kind(conn, row_factory=tuple_row) as cursor:
                     try:
                         return call(cursor)
                     except TRANSIENT as error:
@@ -180,15 +178,17 @@ class PostgresBackend:
 
     def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         """Make all saves in one statement."""
-        calls = [(SAVE_ROW, *call) for call in row_calls(saves)] + [
-            (SAVE_WRITES, *call) for call in writes_calls(saves)
-        ]
-        calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
-        done = self._run(
-            f"VALUES {','.join(call for call, _, _ in calls)}", *(value for _, _, args in calls for value in args)
-        )
+        text, calls = save_calls(saves)
+        query = text.encode().replace(b"{schema}", self._sql("{schema}"))  # kept for no other batch, unlike `_sql`
+        args = [value for _, values in calls for value in values]
+
+        def send(cursor: Cursor) -> list[TupleRow]:
+            adapt(cursor.adapters)
+            return cursor.execute(query, args, binary=True).fetchall()
+
+        done = self._use(send, psycopg.RawCursor)
         results: list[bool | Exception] = [True] * len(saves)
-        for (_, places, _), (result,) in zip(calls, done, strict=True):
+        for (places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
                 results[at] = saved(saves[at], result)
         return results

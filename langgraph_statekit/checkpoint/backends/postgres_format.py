@@ -7,6 +7,7 @@ from typing import Final
 
 from psycopg.rows import TupleRow
 
+from langgraph_statekit.checkpoint.backends.postgres_arrays import Blobs, Numbers, Texts
 from langgraph_statekit.checkpoint.claims import fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
@@ -14,15 +15,8 @@ from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveW
 REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
-SAVE_ROW: Final = (
-    "({schema}.save_row_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b,"
-    " %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint, %b::bigint, %b::bigint, %b, %b::text::jsonb,"
-    " %b::bigint, %b::bytea))"
-)
-SAVE_WRITES: Final = (
-    "({schema}.save_writes_1(%b, %b, %b, %b::bigint, %b::text[], %b::int[], %b::text[], %b::text[],"
-    " %b::bytea[], %b::bytea))"
-)
+_SAVE_ROW: Final = f"({{schema}}.save_row_1({'$%d, ' * 18}$%d::jsonb, $%d, $%d))"
+_SAVE_WRITES: Final = f"({{schema}}.save_writes_1({'$%d, ' * 9}$%d))"
 
 
 def size_bytes(save: Save) -> int:
@@ -31,8 +25,17 @@ def size_bytes(save: Save) -> int:
     return sum(len(part.data or b"") for part in parts)
 
 
-def row_calls(saves: Sequence[Save]) -> list[Call]:
-    """Return the calls that save rows."""
+def save_calls(saves: Sequence[Save]) -> tuple[str, list[Call]]:
+    """Return the statement that makes all saves, its arguments numbered, and its calls in their order."""
+    calls = [(_SAVE_ROW, *call) for call in _row_calls(saves)] + [
+        (_SAVE_WRITES, *call) for call in _writes_calls(saves)
+    ]
+    calls.sort(key=lambda call: saves[call[1][0]].thread)  # every batch locks threads in this order
+    numbered = ",".join(text for text, _, _ in calls) % tuple(range(1, 1 + sum(len(args) for _, _, args in calls)))
+    return f"VALUES {numbered}", [(places, args) for _, places, args in calls]
+
+
+def _row_calls(saves: Sequence[Save]) -> list[Call]:
     return [([at], _row_args(save)) for at, save in enumerate(saves) if isinstance(save, SaveRow)]
 
 
@@ -43,16 +46,16 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
     return (
         *(row.ref.thread, row.ref.ns, row.ref.id, row.parent, row.via, row.hidden, row.run_id),
         *(row.packed_keys, row.packed_deltas, row.body),
-        [frame.key for frame in stored],
-        [b"".join(frame.base) if frame.base else None for frame in stored],
-        [frame.data for frame in stored],
-        [frame.key for frame in kept.values() if frame.data is None],
+        Blobs(frame.key for frame in stored),
+        Blobs(b"".join(frame.base) if frame.base else None for frame in stored),
+        Blobs(frame.data for frame in stored),
+        Blobs(frame.key for frame in kept.values() if frame.data is None),
         *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.ttl_us, save.header or None),
     )
 
 
-def writes_calls(saves: Sequence[Save]) -> list[Call]:
-    """Return a call for the writes of each checkpoint, in an order that is the same in every batch."""
+def _writes_calls(saves: Sequence[Save]) -> list[Call]:
+    # One for the writes of each checkpoint, in an order that is the same in every batch.
     merged: dict[tuple[Ref, int, bytes], tuple[list[int], dict[tuple[str, int], Write]]] = {}
     for at, save in enumerate(saves):
         if isinstance(save, SaveWrites):
@@ -63,8 +66,15 @@ def writes_calls(saves: Sequence[Save]) -> list[Call]:
                     kept[write.task, write.idx] = write
     calls: list[Call] = []
     for (ref, token, header), (places, kept) in sorted(merged.items(), key=lambda one: one[0]):
-        writes = ((w.task, w.idx, w.channel, w.path, w.data) for _, w in sorted(kept.items()))
-        calls.append((places, (*ref, token or None, *columns(writes, 5), header or None)))
+        writes = [write for _, write in sorted(kept.items())]
+        arrays = (
+            Texts(write.task for write in writes),
+            Numbers(write.idx for write in writes),
+            Texts(write.channel for write in writes),
+            Texts(write.path for write in writes),
+            Blobs(write.data for write in writes),
+        )
+        calls.append((places, (*ref, token or None, *arrays, header or None)))
     return calls
 
 
