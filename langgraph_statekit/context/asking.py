@@ -20,6 +20,7 @@ from langgraph_statekit.context.languages import foreign
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ToolResultPolicy
 from langgraph_statekit.context.tokens import plain_json
+from langgraph_statekit.context.window import AI
 from langgraph_statekit.errors import Misuse
 
 Ask: TypeAlias = Callable[[str], Awaitable[Any]]
@@ -278,7 +279,7 @@ def wrong(said: str, job: Job, text: str) -> str:
     folded = _folded(said)
     if len(folded) >= _ECHO_CHARS and (folded in _folded(text) or folded in _folded(PROMPT)):
         return "echo of the input"
-    people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", "ai"))
+    people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", *AI))
     return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""
 
 

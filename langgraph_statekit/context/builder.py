@@ -12,6 +12,7 @@ from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, Syste
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
+from langgraph_statekit.context.chain import roots
 from langgraph_statekit.context.core import COUNTER, Context, abuild_context, build_context
 from langgraph_statekit.context.faces import (
     KNOWLEDGE,
@@ -37,7 +38,7 @@ from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.plan import in_tokens
 from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.report import ContextReport, Prices, report_of
-from langgraph_statekit.context.summaries import loaded, locate, roots
+from langgraph_statekit.context.summaries import loaded, locate
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import live_question, turns
@@ -287,7 +288,7 @@ class _Work:
 
 def _turn(messages: Sequence[BaseMessage], summary: Any) -> int:
     start, chain = locate(messages, loaded(summary))
-    return sum(node["turns"] for node in roots(chain)) + len(turns(messages, start))
+    return sum(node["turns"] for node in roots(chain["nodes"])) + len(turns(messages, start))
 
 
 def unseen(prompt: Prompt, history: Sequence[BaseMessage]) -> list[BaseMessage]:

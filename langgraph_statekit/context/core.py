@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.context.asking import Answer, Ask, Job, asks, summarize, transcript
+from langgraph_statekit.context.chain import roots
 from langgraph_statekit.context.draft import Draft, View, digested, settled, view_of
 from langgraph_statekit.context.extract import extract
 from langgraph_statekit.context.fitting import Omission, fitted
@@ -24,13 +25,13 @@ from langgraph_statekit.context.summaries import (
     SessionSummary,
     condensable,
     condensed,
+    left_over,
     loaded,
     locate,
-    roots,
     with_leaf,
 )
 from langgraph_statekit.context.tokens import TokenCounter
-from langgraph_statekit.context.window import head, turns
+from langgraph_statekit.context.window import turns
 from langgraph_statekit.errors import Misuse, SummaryFailed
 
 COUNTER: Final = TokenCounter()
@@ -89,9 +90,9 @@ class Context:
     over_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Rules:
-    """What stays the same while a prompt is built."""
+    """What stays the same while a prompt is built, and what the last view weighed."""
 
     policy: ContextPolicy
     counter: TokenCounter
@@ -185,7 +186,7 @@ async def _build(
     require_window(policy, window)
     rules = _Rules(policy, counter, extra_tokens, window, in_tokens(policy.max_tokens, window), ask)
     given = loaded(summary)
-    draft = Draft(messages, *(locate(messages, given) if located else (head(messages), given)), shown=located)
+    draft = Draft(messages, *(locate if located else left_over)(messages, given), shown=located)
     compactions: list[Compaction] = []
     if compact:
         draft, view, compactions = await _compacted(digested(draft, policy, rules.counter), rules)
@@ -274,7 +275,7 @@ async def _covered(
     """Return the draft with one more summary, and what was done; the same draft but for the failure if it failed."""
     policy, summary, messages = rules.policy, draft.summary, draft.messages
     source = [message for message in messages[draft.start : end] if message.type != "system"]
-    shown = roots(summary)
+    shown = roots(summary["nodes"])
     absorbs = shown if policy.fanout == 1 else []
     before = "\n".join(node["text"] for node in shown)
     job = Job(

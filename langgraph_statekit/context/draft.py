@@ -6,18 +6,21 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Final
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
+from langgraph_statekit.context.chain import has_systems
 from langgraph_statekit.context.compress import compress
 from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.repair import is_blank, opening, repair
 from langgraph_statekit.context.shown import Shown
 from langgraph_statekit.context.summaries import SessionSummary, message_of
 from langgraph_statekit.context.tokens import BYTES_PER_TOKEN, TokenCounter
-from langgraph_statekit.context.window import head, key_of, live_question
+from langgraph_statekit.context.window import AI, head, key_of, live_question
 
+_id: Final = attrgetter("id")
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
@@ -37,7 +40,7 @@ class Draft:
         last, rest = self.summary["settled"], self.messages[self.start :]
         if last is None:
             return self.start
-        ids = [message.__dict__["id"] for message in rest]  # pydantic makes attributes slow
+        ids = list(map(_id, rest))
         if not all(ids):
             ids = [id or key_of(message) for id, message in zip(ids, rest, strict=True)]
         return len(self.messages) - ids[::-1].index(last) if last in ids else self.start
@@ -110,7 +113,7 @@ def view_of(draft: Draft, policy: ContextPolicy) -> View:
     messages, start = draft.messages, draft.start
     at = head(messages)
     systems = list(messages[:at])
-    if start > at and any(node["systems"] for node in draft.summary["nodes"]):
+    if start > at and has_systems(draft.summary["nodes"]):
         systems += [message for message in messages[at:start] if message.type == "system"]
     live = live_question(messages)
     tail = _tail(draft, policy, live, max(start, at))
@@ -155,7 +158,7 @@ def _summary_message(draft: Draft, policy: ContextPolicy, live: range) -> HumanM
 
 def _without_thoughts(message: BaseMessage) -> BaseMessage:
     """Return an answered message without signed reasoning, which a provider refuses once what is before it changed."""
-    if message.type != "ai" or isinstance(message.content, str):
+    if message.type not in AI or isinstance(message.content, str):
         return message
     kept = [block for block in message.content if not (isinstance(block, dict) and block.get("type") in _THOUGHTS)]
     return message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})

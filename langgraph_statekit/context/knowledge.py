@@ -16,7 +16,7 @@ from langgraph.store.base import BaseStore
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import TokenCounter, plain_json
-from langgraph_statekit.context.window import MARK, key_of, live_question
+from langgraph_statekit.context.window import AI, MARK, key_of, live_question
 from langgraph_statekit.errors import Misuse
 
 TAG: Final = "knowledge"
@@ -113,9 +113,9 @@ def wanted(
     question = "\n".join(plain_text(messages[at]) for at in live)
     same = held is not None and held.get("question") == key_of(messages[live.start])
     if "self_assessed" in policy.triggers and not (same and held and held["trigger"] == "self_assessed"):
-        said = [plain_text(message) for message in messages[live.stop :] if message.type == "ai"]
-        before = next((m for m in reversed(messages[: live.start]) if m.type in ("ai", "human")), None)
-        said += [plain_text(before)] if before is not None and before.type == "ai" else []
+        said = [plain_text(message) for message in messages[live.stop :] if message.type in AI]
+        before = next((m for m in reversed(messages[: live.start]) if m.type in (*AI, "human")), None)
+        said += [plain_text(before)] if before is not None and before.type in AI else []
         if found := [match["query"] or "" for text in said for match in SIGNAL.finditer(text)]:
             return "self_assessed", (max(found, key=bool) or question).strip()
     if same:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -17,7 +17,8 @@ from langgraph_statekit.context.window import AI, key_of, open_call, pairs
 UNANSWERED: Final = "No result was recorded for this call."
 BEGINNING: Final = "(The conversation begins.)"
 EMPTY: Final = "(empty)"
-_CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk")
+_CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk", "invalid_tool_call")
+_ARGUMENTS: Final = ("input", "args", "arguments")
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
 
@@ -43,12 +44,13 @@ def sound_until(messages: Sequence[BaseMessage], seen: set[str], start: int = 0)
             return block
         seen.update(asked)
         asked, block = [], at
-        if kind == "ai":
-            if fields["invalid_tool_calls"]:
+        if kind in AI:
+            content = fields["content"]
+            if fields["invalid_tool_calls"] or (content.__class__ is list and _stray_blocks(fields)):
                 return block
             if calls := fields["tool_calls"]:
                 asked = [call["id"] for call in calls]
-                if not all(asked) or not seen.isdisjoint(asked) or len({*asked}) != len(asked):
+                if not _are_own(asked, seen):
                     return block
                 waiting = asked[:]
                 continue
@@ -61,7 +63,8 @@ def is_blank(content: Any) -> bool:
     """Tell whether a message's content is nothing but blanks, which providers refuse."""
     if content.__class__ is str:
         return not content or content.isspace()
-    return not any(block if isinstance(block, str) else block.get("text", "_").strip() for block in content)
+    said = (block if isinstance(block, str) else block.get("text", "_") for block in content)
+    return not any(text and not str(text).isspace() for text in said)
 
 
 def repair(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -85,14 +88,15 @@ def settled_block(messages: Sequence[BaseMessage], at: int, taken: set[str]) -> 
     message = messages[at].__dict__
     calls, end = message.get("tool_calls") or [], at + 1 + len(message.get("tool_calls") or [])
     ids = [call["id"] for call in calls]
-    if end >= len(messages) or messages[end].type == "tool" or message.get("invalid_tool_calls"):
+    if end >= len(messages) or messages[end].type == "tool" or message["type"] == "tool":
         return []
+    asked = _parsed(messages[at])
     if not calls:
-        return [] if message["type"] == "tool" else [_said(messages[at])]
+        return [_said(asked)]
     results = messages[at + 1 : end]
     if not all(ids) or len({*ids}) < len(ids) or [each.__dict__.get("tool_call_id") for each in results] != ids:
         return []
-    asked, calls = _with_own_ids(cast("AIMessage", messages[at]), taken)
+    asked, calls = _with_own_ids(cast("AIMessage", asked), taken)
     return [asked, *map(_answer, results, calls, results, range(len(calls)))]
 
 
@@ -106,8 +110,8 @@ def mended(rest: Sequence[BaseMessage], taken: set[str]) -> list[BaseMessage]:
         if fields["type"] == "tool":
             if at not in owners:
                 out.append(as_text(cast("ToolMessage", message)))
-        elif fields["type"] in AI and (fields["tool_calls"] or fields["invalid_tool_calls"]):
-            asked, calls = _with_own_ids(_parsed(cast("AIMessage", message)), taken)
+        elif fields["type"] in AI:
+            asked, calls = _with_own_ids(cast("AIMessage", _parsed(message)), taken)
             out.append(asked if calls else _said(asked))
             for number, call in enumerate(calls):
                 out.append(_answer(results.get((at, number)), call, message, number))
@@ -142,9 +146,9 @@ def _block_in_place(block: Sequence[BaseMessage], taken: set[str]) -> list[BaseM
     loose = [as_text(cast("ToolMessage", block[at])) for at in range(1, len(block)) if at not in owners]
     if isinstance(first, ToolMessage):
         return [as_text(first), *loose]
-    if not isinstance(first, AIMessage) or not (first.tool_calls or first.invalid_tool_calls):
+    if not isinstance(first, AIMessage):
         return [first if first.type == "system" else _said(first), *loose]
-    asked = _parsed(first)
+    asked = cast("AIMessage", _parsed(first))
     numbers = {number for number, _ in answered}
     if open_calls := [number for number in range(len(asked.tool_calls)) if number not in numbers]:
         asked = without_calls(asked, open_calls)
@@ -184,17 +188,52 @@ def _answer(result: BaseMessage | None, call: ToolCall, asked: BaseMessage, numb
     return _copies.get(result, call["id"], lambda: result.model_copy(update={"tool_call_id": call["id"]}))
 
 
-def _parsed(message: AIMessage) -> AIMessage:
-    if not message.invalid_tool_calls:
+def _parsed(message: BaseMessage) -> BaseMessage:
+    """Return the message with all that only looks like a call, in its content or among its calls, as text."""
+    fields = message.__dict__
+    if fields["type"] not in AI:
         return message
-    notes = [f"[Called {call['name']} with what is no JSON: {call['args']}]" for call in message.invalid_tool_calls]
-    return _changed(message, message.tool_calls, _unchanged(message.tool_calls), notes)
+    asked = cast("AIMessage", message)
+    strays = _stray_blocks(fields) if fields["content"].__class__ is list else []
+    if not asked.invalid_tool_calls and not strays:
+        return message
+    notes = [f"[Called {call['name']} with what is no JSON: {call['args']}]" for call in asked.invalid_tool_calls]
+    known = {call["id"] for call in (*asked.tool_calls, *asked.invalid_tool_calls)}
+    for block in strays:
+        if _call_id(block) not in known:
+            args = next((block[key] for key in _ARGUMENTS if key in block), {})
+            notes.append(f"[Called {block.get('name')} {plain_json(args)}. {UNANSWERED}]")
+    return _changed(asked, asked.tool_calls, _unchanged(asked.tool_calls), notes)
+
+
+def _stray_blocks(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the blocks of a content that call what `tool_calls` does not: an app may have taken the call back."""
+    left = [call["id"] for call in fields["tool_calls"]]
+    strays: list[dict[str, Any]] = []
+    for block in fields["content"]:
+        if block.__class__ is dict and block.get("type") in _CALL_BLOCKS:
+            if (id := _call_id(block)) in left:
+                left.remove(id)
+            else:
+                strays.append(block)
+    return strays
+
+
+def _call_id(block: Mapping[str, Any]) -> Any:
+    return block["call_id"] if "call_id" in block else block.get("id")
+
+
+def _are_own(ids: Sequence[str | None], taken: set[str]) -> bool:
+    """Tell whether calls have ids that providers take, and no call before has."""
+    return (
+        all(ids) and taken.isdisjoint(ids) and len({*ids}) == len(ids) and max(map(len, ids)) <= _MOST_ID_CHARS  # type: ignore[arg-type]
+    )
 
 
 def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
     """Return the message and its calls, each with an id that none before it has."""
     given = [call["id"] or "" for call in message.tool_calls]
-    if all(given) and taken.isdisjoint(given) and len({*given}) == len(given):
+    if not given or _are_own(given, taken):
         taken.update(given)
         return message, message.tool_calls
     names: list[str] = []
@@ -220,7 +259,8 @@ def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:
 
 
 def _names(wanted: str) -> Iterator[str]:
-    yield wanted
+    if len(wanted) <= _MOST_ID_CHARS:
+        yield wanted
     short = wanted if len(wanted) < _MOST_ID_CHARS - 6 else hashlib.md5(wanted.encode()).hexdigest()
     number = 2
     while True:

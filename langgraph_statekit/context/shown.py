@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from operator import attrgetter, is_, itemgetter
+from operator import is_, itemgetter
 from typing import Any, Final
 from weakref import ref
 
@@ -15,7 +15,6 @@ from langgraph_statekit.context.tokens import TokenCounter, make_room
 _ELSEWHERE: Final = ("system", "remove")
 _MOST_REMEMBERED: Final = 256
 """Histories whose beginning is remembered, each as long as the last message of it lives."""
-_fields_of: Final = attrgetter("__dict__")
 _content: Final = itemgetter("content")
 _calls: Final = itemgetter("tool_calls")
 
@@ -45,18 +44,18 @@ class _Beginning:
         """Tell whether the messages begin with these very ones, and nobody has given them other contents or calls."""
         if self.how != how or len(messages) < len(self.fields):
             return False
-        fields = list(map(_fields_of, messages[: len(self.fields)]))
+        fields = list(map(vars, messages[: len(self.fields)]))
         return (
             all(map(is_, fields, self.fields))
             and list(map(_content, fields)) == self.contents
             and list(map(_calls, self.asking)) == self.calls
             and list(map(len, self.calls)) == self.calls_in
-            and list(map(_content, map(_fields_of, self.copies.values()))) == self.copied
+            and list(map(_content, map(vars, self.copies.values()))) == self.copied
         )
 
     def extend(self, messages: Sequence[BaseMessage], shown: Sequence[BaseMessage], others: Sequence[int]) -> None:
         """Take up more messages, how they are shown, and where those stand that are shown elsewhere."""
-        at, fields = len(self.fields), list(map(_fields_of, messages))
+        at, fields = len(self.fields), list(map(vars, messages))
         asking = [each for each in fields if each.get("tool_calls")]
         self.turns += _turns(messages, self.fields[-1]["type"] if self.fields else "")
         self.fields += fields
@@ -66,7 +65,7 @@ class _Beginning:
         self.calls_in += map(len, map(_calls, asking))
         copies = {n: shown[n - at] for n, message in enumerate(messages, at) if shown[n - at] is not message}
         self.copies |= copies
-        self.copied += map(_content, map(_fields_of, copies.values()))
+        self.copied += map(_content, map(vars, copies.values()))
         self.others += (at + n for n in others)
 
     def shown(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:

@@ -12,16 +12,18 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, TypedDict
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
+from langgraph_statekit.context.chain import Node, end_of, roots
 from langgraph_statekit.context.placeholders import placeholder
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.verbatim import is_marked, is_verbatim
 from langgraph_statekit.context.verbatim import verbatim_kinds as verbatim_kinds_of
-from langgraph_statekit.context.window import MARK, head, key_of, positions, turns
+from langgraph_statekit.context.window import MARK, head, key_of, live_question, positions, turns
 from langgraph_statekit.errors import Misuse, SchemaTooNew
 
 VERSION: Final = 1
@@ -33,29 +35,9 @@ INTRODUCTION: Final = (
 _BEGINNING_CHARS: Final = 80
 _MOST_FRAMED: Final = 256
 """Summaries whose text is remembered: each call of a model shows the same again."""
+_EMPTY: Final = HumanMessage("")
+_SHOWN: Final = itemgetter("mark", "what", "text", "whole")
 _TAG: Final = re.compile(rf"<(?=\s*/?\s*{TAG})", re.IGNORECASE)
-
-
-class Node(TypedDict):
-    """One summary.
-
-    `covered` counts the messages from `first_id` to `last_id`, 0 for a summary of summaries only, and `marks` has four
-    characters for each of them; `children` are the summaries that it took up; `by` is `model` or `extract`.
-    """
-
-    id: str
-    depth: int
-    first_id: str
-    last_id: str
-    covered: int
-    marks: str
-    turns: int
-    systems: int
-    children: list[str]
-    text: str
-    by: str
-    tokens_in: int
-    tokens_out: int
 
 
 class Failures(TypedDict):
@@ -113,23 +95,6 @@ def _are_nodes(nodes: Any) -> bool:
     return isinstance(nodes, list) and all(isinstance(node, Mapping) and "covered" in node for node in nodes[-1:])
 
 
-def roots(summary: SessionSummary) -> list[Node]:
-    """Return the summaries that are shown, in the order of what they cover."""
-    nodes = summary["nodes"]
-    taken: set[str] = set()
-    ages: dict[str, int] = {}
-    for at, node in enumerate(nodes):  # children stand before what took them up
-        children = node["children"]
-        if children:
-            taken.update(children)
-            ages[node["id"]] = min((ages[child] for child in children if child in ages), default=at)
-        else:
-            ages[node["id"]] = at
-    if not taken:
-        return nodes
-    return sorted((node for node in nodes if node["id"] not in taken), key=lambda node: ages[node["id"]])
-
-
 def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[int, SessionSummary]:
     """Return where the unsummarized messages begin, and the summary without what fits the history no more.
 
@@ -138,6 +103,8 @@ def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[in
     again, so that none is hidden unsummarized.
     """
     start = begin = head(messages)
+    if (end := end_of(messages, summary["nodes"], begin)) is not None:
+        return end, summary
     leaves = [node for node in summary["nodes"] if node["covered"]]
     for node in leaves:
         end = start + node["covered"]
@@ -151,6 +118,16 @@ def locate(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[in
     else:
         return start, summary
     return _searched(messages, summary, leaves, begin)
+
+
+def left_over(messages: Sequence[BaseMessage], summary: SessionSummary) -> tuple[int, SessionSummary]:
+    """Return where the unsummarized messages begin if the covered ones are gone: behind a live question of theirs."""
+    start, live = head(messages), live_question(messages)
+    if live and live.start == start:
+        left = {_mark(messages[at]) for at in live}
+        if any(left <= _marks(node) for node in reversed(summary["nodes"])):
+            return live.stop, summary
+    return start, summary
 
 
 def _searched(
@@ -176,8 +153,12 @@ def _searched(
 
 def _same(messages: Sequence[BaseMessage], node: Node) -> bool:
     """Tell whether the summary covers all of these messages; it may cover more, which are gone."""
-    known = {node["marks"][at : at + 4] for at in range(0, len(node["marks"]), 4)}
+    known = _marks(node)
     return len(messages) <= node["covered"] and all(_mark(message) in known for message in messages)
+
+
+def _marks(node: Node) -> set[str]:
+    return {node["marks"][at : at + 4] for at in range(0, len(node["marks"]), 4)}
 
 
 def _mark(message: BaseMessage) -> str:
@@ -241,7 +222,7 @@ def condensable(summary: SessionSummary, policy: ContextPolicy) -> list[Node]:
     if policy.fanout < 2:
         return []
     by_depth: dict[int, list[Node]] = {}
-    for node in roots(summary):
+    for node in roots(summary["nodes"]):
         by_depth.setdefault(node["depth"], []).append(node)
     return next((nodes[: policy.fanout] for _, nodes in sorted(by_depth.items()) if len(nodes) > policy.fanout), [])
 
@@ -290,8 +271,8 @@ def rendered(summary: SessionSummary, policy: ContextPolicy) -> str:
     Oldest first, then pins, then what is kept word for word: a new summary changes no byte before it, so a provider's
     prompt cache stays good up to there. Nothing in it can end the frame around it.
     """
-    lines = tuple([f"[{node['id']}] {node['text']}" for node in roots(summary)])
-    kept = tuple([(each["mark"], each["what"], each["text"], each["whole"]) for each in summary["kept"]])
+    lines = tuple([f"[{node['id']}] {node['text']}" for node in roots(summary["nodes"])])
+    kept = tuple(map(_SHOWN, summary["kept"]))
     return _framed(lines, tuple(summary["pins"]), kept, policy.max_pin_chars, policy.tool_results.offload_chars)
 
 
@@ -338,7 +319,9 @@ def escaped(text: str) -> str:
 def message_of(summary: SessionSummary, policy: ContextPolicy, id: str) -> HumanMessage | None:
     """Return the message that shows the summaries, with the number of the newest; None if there are none."""
     text = rendered(summary, policy)
-    return HumanMessage(text, id=id, additional_kwargs={MARK: {"summary": summary["next"] - 1}}) if text else None
+    note = {MARK: {"summary": summary["next"] - 1}}
+    fields = {"content": text, "id": id, "additional_kwargs": note, "response_metadata": {}}
+    return _EMPTY.model_copy(update=fields) if text else None  # faster than making one
 
 
 def originals(messages: Sequence[BaseMessage], summary: Any, node_id: str) -> list[BaseMessage]:

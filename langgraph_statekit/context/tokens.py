@@ -76,19 +76,16 @@ class TokenCounter:
         known = self._known
         total = 0
         for message in messages:
-            found = known.get(fingerprint(message))
-            total += self.message(message) if found is None else found
+            key = fingerprint(message)
+            found = known.get(key)
+            total += self._counted(message, key) if found is None else found
         return total
 
     def message(self, message: BaseMessage) -> int:
         """Return the tokens of one message."""
         key = fingerprint(message)
         found = self._known.get(key)
-        if found is None:
-            found = self._asked(message) if self._count else message_tokens(message, self._media_tokens)
-            make_room(self._known, MOST_CACHED)
-            self._known[key] = found
-        return found
+        return self._counted(message, key) if found is None else found
 
     def text(self, text: str) -> int:
         """Return the tokens of a text, as a `count` of yours would count it in a message."""
@@ -116,6 +113,12 @@ class TokenCounter:
                 self._tools[id(tool)] = (tool, found)
             total += found
         return total
+
+    def _counted(self, message: BaseMessage, key: int) -> int:
+        found = self._asked(message) if self._count else message_tokens(message, self._media_tokens)
+        make_room(self._known, MOST_CACHED)
+        self._known[key] = found
+        return found
 
     def _asked(self, message: BaseMessage) -> int:
         assert self._count is not None

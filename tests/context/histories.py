@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 FEW = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """On a busy machine it takes a while to think of a history."""
@@ -44,7 +44,9 @@ MEDIA = st.sampled_from(
         {"type": "thinking", "thinking": "hm " * 40, "signature": "s" * 100},
     ]
 )
-IDS = st.sampled_from(["c1", "c2", "c3", "c4"])
+LONG_ID = "chatcmpl-tool-0123456789abcdef0123456789abcdef"
+"""As vLLM makes them: longer than OpenAI takes."""
+IDS = st.sampled_from(["c1", "c2", "c3", "c4", LONG_ID])
 CALLS = st.builds(
     lambda name, args, id: {"name": name, "args": args, "id": id, "type": "tool_call"},
     st.sampled_from(["weather", "pay", "search"]),
@@ -59,7 +61,7 @@ def histories(draw: st.DrawFn, most: int = 14) -> list[BaseMessage]:
     messages: list[BaseMessage] = []
     for index in range(draw(st.integers(0, most))):
         content: Any = draw(TEXTS | st.lists(MEDIA, max_size=3))
-        kind = draw(st.sampled_from(["human", "ai", "calls", "tool", "tool", "system"]))
+        kind = draw(st.sampled_from(["human", "ai", "calls", "chunk", "blocks", "tool", "tool", "system"]))
         id = f"m{index}"
         if kind == "human":
             messages.append(HumanMessage(content, id=id))
@@ -69,6 +71,14 @@ def histories(draw: st.DrawFn, most: int = 14) -> list[BaseMessage]:
             messages.append(AIMessage(content, id=id))
         elif kind == "calls":
             messages.append(AIMessage(draw(TEXTS), tool_calls=draw(st.lists(CALLS, min_size=1, max_size=3)), id=id))
+        elif kind == "chunk":
+            parts: Any = [{"name": "pay", "args": draw(st.sampled_from(["{}", "{"])), "id": draw(IDS), "index": 0}]
+            messages.append(AIMessageChunk(draw(TEXTS), tool_call_chunks=parts, id=id))
+        elif kind == "blocks":
+            calls = draw(st.lists(CALLS, min_size=1, max_size=3))
+            blocks = [{"type": "tool_use", "id": c["id"], "name": c["name"], "input": c["args"]} for c in calls]
+            kept = draw(st.integers(0, len(calls)))  # the app took the others back
+            messages.append(AIMessage(draw(st.just([]) | st.just([""])) + blocks, tool_calls=calls[:kept], id=id))  # type: ignore[operator,arg-type]
         else:
             found = draw(TEXTS | JSON.map(json.dumps) | st.lists(MEDIA, max_size=2))
             status = draw(st.sampled_from(["success", "success", "error"]))

@@ -72,9 +72,11 @@ def assert_strict(prompt: Sequence[BaseMessage]) -> None:
             waiting = [call["id"] for call in message.tool_calls]
             assert all(waiting) and len(set(waiting)) == len(waiting) and seen.isdisjoint(waiting), "an id twice"
             seen.update(waiting)
+            assert all(len(id or "") <= 40 for id in waiting), "an id that OpenAI refuses"
             blocks = message.content if isinstance(message.content, list) else []
-            called = {b.get("id") for b in blocks if isinstance(b, dict) and b.get("type") == "tool_use"}
-            assert called <= set(waiting), "a call in the content only"
+            called = [b.get("id") for b in blocks if isinstance(b, dict) and b.get("type") == "tool_use"]
+            assert set(called) <= set(waiting), "a call in the content only"
+            assert len(called) == len(set(called)), "a call twice in the content"
             assert message.tool_calls or not is_blank(message.content), "an empty message"
         elif message.type != "system":
             assert not is_blank(message.content), "an empty message"
