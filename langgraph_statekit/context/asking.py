@@ -57,11 +57,15 @@ _BEFORE: Final = "What was summarized before, for reference; {use}:\n<earlier>\n
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:conversation|summaries|text|earlier)\s*>)", re.IGNORECASE)
 _THOUGHT: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _CANNED: Final = re.compile(
-    r"(?:i['’]?m sorry|i am sorry|sorry,|i apologi[sz]e|as an ai"
+    r"(?:(?:sure|certainly|of course|absolutely|ok(?:ay)?|unfortunately)[!,.:]*\s*)?"
+    r"(?:i['’]?m sorry|i am sorry|sorry,|i apologi[sz]e"
+    r"|as an? (?:(?:large |ai |artificial intelligence )*language model|(?:ai|artificial intelligence)"
+    r"(?: model| assistant| chatbot)?|virtual assistant)(?:,| i\b)"
     r"|i can(?:['’]t|not) (?:help|assist|summari[sz]e|provide|comply)"
     r"|i(?:['’]m| am) (?:unable|not able) to|(?:the )?previous conversation was too long"
     r"|(?:there is |there['’]s )?no (?:conversation|content|text|summary)"
     r"(?: history)?(?: was| to| is| provided| available)"
+    r"|(?:there is |there['’]s )?nothing (?:to summari[sz]e|was provided)"
     r"|(?:please|you (?:have|did)n['’]t) provide"
     r"|error generating|error(?: code)?:?\s*\d*\W*\Z|(?:internal server|rate limit|api) error\W*\Z"
     r"|here(?: is|['’]s) (?:the |a )?summary[^:\n]{0,40}:?\s*\Z|summary:?\s*\Z|n/?a\.?\s*\Z|none\.?\s*\Z"
@@ -70,6 +74,7 @@ _CANNED: Final = re.compile(
 )
 _SPEAKER: Final = re.compile(r"^\[[^\]\n]*\]", re.MULTILINE)
 _ECHO_CHARS: Final = 120
+_ECHO_OF_PROMPT_CHARS: Final = 30
 _GROSS: Final = 8
 """An answer so many times too long is no summary that a shorter wording could save."""
 _CHARS_PER_TOKEN: Final = 4
@@ -277,7 +282,9 @@ def wrong(said: str, job: Job, text: str) -> str:
     if len(said) > _GROSS * job.max_chars or (len(said) > job.max_chars and len(said) >= len(text)):
         return "oversized"
     folded = _folded(said)
-    if len(folded) >= _ECHO_CHARS and (folded in _folded(text) or folded in _folded(PROMPT)):
+    if (len(folded) >= _ECHO_CHARS and folded in _folded(text)) or (
+        len(folded) >= _ECHO_OF_PROMPT_CHARS and any(folded in _folded(asked) for asked in (PROMPT, CONDENSE, SHORTEN))
+    ):
         return "echo of the input"
     people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", *AI))
     return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""

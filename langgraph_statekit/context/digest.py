@@ -26,6 +26,15 @@ _SECOND: Final = re.compile(
     r"total|price|amount|cost|balance|fee|date|time|email|count(?!ry)|due|temp|condition|cabin|class|from|origin|to|destination"
     r"|type|url|path|价|额|日期|时间|状态|温"
 )
+_ID: Final = re.compile(r"(?:^|_)(?:id|ids|number|code|key|phone|zip|account|iban|ref|sku|no)$|编号|号码")
+_EXACT: Final = re.compile(
+    r"(?:^|_)(?:uuid|guid|nr|num|mobile|fax|tel|postcode|card|invoice|order|booking|reservation|ticket|reference|isbn|issn"
+    r"|ean|upc|gtin|imei|ssn|vat|serial|tracking|hash|checksum|seed|token|pin|version|port|at|on|ts|epoch|time|timestamp"
+    r"|date|datetime|created|updated|expires|expiry)$"
+    r"|单号|账号|电话|时间|日期"
+)
+"""Numbers that name something, or a moment: a rounded one says nothing."""
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _UNITS: Final = {
     "celsius": " °C",
     "fahrenheit": " °F",
@@ -215,14 +224,21 @@ def _fitting(ranked: Sequence[tuple[int, str]], max_chars: int) -> str:
 
 
 def _rank(key: str) -> int:
-    return 0 if _FIRST.search(key.lower()) else 1 if _SECOND.search(key.lower()) else 2
+    key = _words(key)
+    return 0 if _FIRST.search(key) else 1 if _SECOND.search(key) else 2
 
 
 def _is_id(key: str) -> bool:
-    return (
-        re.search(r"(?:^|_)(?:id|ids|number|code|key|phone|zip|account|iban|ref|sku|no)$|编号|号码", key.lower())
-        is not None
-    )
+    return _ID.search(_words(key)) is not None
+
+
+def _is_exact(key: str) -> bool:
+    return _is_id(key) or _EXACT.search(_words(key)) is not None
+
+
+def _words(key: str) -> str:
+    """Return a key in small letters with `_` between its words: `orderId`, `order-id` and `order_id` are one."""
+    return (key if key.islower() else _HUMP.sub("_", key).lower()).replace("-", "_").replace(" ", "_")
 
 
 def _is_number(value: Any) -> bool:
@@ -235,7 +251,7 @@ def _scalar(key: str, value: Any, *, numbers: bool, chinese: bool) -> str:
         unit = lower.rpartition("_")[2]
         temperature = _TEMPERATURE.search(lower) is not None
         mark = _UNITS.get(unit, "") if len(unit) > 1 or temperature else ""
-        return (readable(value, chinese=chinese) if numbers and not _is_id(key) else plain_json(value)) + mark
+        return (readable(value, chinese=chinese) if numbers and not _is_exact(key) else plain_json(value)) + mark
     return one_line(plain_json(value))
 
 

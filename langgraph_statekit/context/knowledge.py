@@ -36,7 +36,10 @@ SIGNAL: Final = re.compile(
     r"|\bI (?:do not|don['’]t) (?:know|have (?:enough |any |that |this |the )?(?:information|details|data))"
     r"|\bI lack (?:the |enough )?(?:information|knowledge|details)|\b(?:not enough|insufficient) information\b"
     r"|\bI(?:['’]m| am) not (?:sure|certain|aware)\b"
-    r"|我不(?:知道|清楚|确定)|(?:缺少|没有)(?:足够的?|相关)?信息|信息不足|无法确定",
+    r"|\b(?:is not|isn['’]t) enough information\b|\binformation is (?:insufficient|missing)\b"
+    r"|\bI have no (?:information|details|data|knowledge)\b"
+    r"|\bI need (?:more|further|additional) information\b(?! from you)"
+    r"|我不(?:知道|清楚|确定)|(?:缺少|缺乏|没有)(?:足够的?|相关的?)?(?:信息|资料)|(?:信息|资料)不足|无法确定",
     re.IGNORECASE,
 )
 """How a model says that it lacks information; `[NEED_INFO: what]` says also what."""

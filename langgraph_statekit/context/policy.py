@@ -62,7 +62,7 @@ class ToolResultPolicy:
         verbatim_kinds: Kinds of text that stay whole: `code`, `diff`, `legal`, `quote`, `traceback`. Not tracebacks by
             default: their digest is the error.
         offload_chars: A longer result of these kinds is shown as a mark such as `[DOC_SUMMARY:id]`; None for never.
-        numbers: Shows large numbers in digests in readable form; never ids, nor amounts in arguments.
+        numbers: Shows large numbers in digests in readable form; never ids and moments, nor amounts in arguments.
     """
 
     keep: int = 3

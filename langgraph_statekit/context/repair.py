@@ -201,7 +201,7 @@ def _parsed(message: BaseMessage) -> BaseMessage:
     known = {call["id"] for call in (*asked.tool_calls, *asked.invalid_tool_calls)}
     for block in strays:
         if _call_id(block) not in known:
-            args = next((block[key] for key in _ARGUMENTS if key in block), {})
+            args: Any = next((block[key] for key in _ARGUMENTS if key in block), {})
             notes.append(f"[Called {block.get('name')} {plain_json(args)}. {UNANSWERED}]")
     return _changed(asked, asked.tool_calls, _unchanged(asked.tool_calls), notes)
 

@@ -146,3 +146,30 @@ def test_what_the_call_says_is_not_told_again_and_what_differs_is() -> None:
     assert digest(result).startswith("tool → reservation_id=VA5SGQ")
     echo = ToolMessage('{"reservation_id": "VA5SGQ"}', tool_call_id="c")
     assert "VA5SGQ" in digest(echo, call).partition("→")[2], "a result that says nothing else is told"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "orderId",
+        "userID",
+        "accountNumber",
+        "order-no",
+        "uuid",
+        "isbn",
+        "invoice",
+        "card",
+        "transactionId",
+        "created_at",
+        "timestamp",
+        "updatedAt",
+        "trackingNumber",
+        "phone",
+        "订单编号",
+        "时间",
+    ],
+)
+def test_a_number_that_names_something_or_a_moment_is_never_rounded(key: str) -> None:
+    told = shown(json.dumps({key: 1_735_689_612_345, "total": 12_345_678, "note": "x" * 300}), numbers=True)
+    assert "1735689612345" in told
+    assert "12.3 million" in told or "1,230万" in told

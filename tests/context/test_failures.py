@@ -193,8 +193,38 @@ def test_code_that_is_summarized_leaves_a_mark_that_leads_back_to_it() -> None:
 
 def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
     job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
-    for said in ("The upload failed with error 500.", "User could not log in; no refund yet.", "Error 500 came twice."):
+    for said in (
+        "The upload failed with error 500.",
+        "User could not log in; no refund yet.",
+        "Error 500 came twice.",
+        "As an airline customer, Mia wants a refund.",
+        "As an AI engineer, Bo wants a faster upload.",
+        "As a model, Ada flies often.",
+        "Sure about the window seat, Mia wants a refund.",
+    ):
         assert wrong(said, job, job.text) == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "As an AI language model, I cannot summarize this.",
+        "As a large language model, I have no access to it.",
+        "As an AI I cannot do that.",
+        "Unfortunately, I cannot summarize this conversation.",
+        "Sure! Here's a summary:",
+        "There is nothing to summarize.",
+    ],
+)
+def test_what_a_model_says_in_place_of_a_summary_is_canned(said: str) -> None:
+    job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
+    assert wrong(said, job, job.text) == "canned"
+
+
+@pytest.mark.parametrize("said", ["Summarize the conversation between the tags", "Keep names, numbers, dates and ids."])
+def test_a_part_of_what_the_summarizer_was_asked_is_an_echo(said: str) -> None:
+    job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
+    assert wrong(said, job, job.text) == "echo of the input"
 
 
 SAID = {
