@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.context.tokens import make_room
 
-_MOST_KNOWN: Final = 64
+_MOST_KNOWN: Final = 32
 """Chains that are remembered: each call of a model brings the same again until the next compaction."""
 _id: Final = attrgetter("id")
 
