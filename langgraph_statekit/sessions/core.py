@@ -12,7 +12,7 @@ from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.dice import RANDOM
-from langgraph_statekit.errors import Conflict, DataError, Misuse, SessionEnded, SessionMissing, StatekitError
+from langgraph_statekit.errors import Conflict, DataError, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.sessions.facts import Facts, thread_config, waits, with_facts
 from langgraph_statekit.sessions.feed import Bell, hint_of
@@ -40,7 +40,7 @@ from langgraph_statekit.sessions.records import (
     version_of,
 )
 from langgraph_statekit.sessions.search import MessageSearch
-from langgraph_statekit.sessions.settings import Settings
+from langgraph_statekit.sessions.settings import FIRST_AGENT, FIRST_VERSION, Settings
 
 T = TypeVar("T")
 A = TypeVarTuple("A")
@@ -111,14 +111,10 @@ class Core:
         return session_of(session_id, done.cell, done.now_us)
 
     def _line(self, agent: str | None, version: int | str | None) -> tuple[str, int]:
-        """Return agent and version line, the manager's where none is named."""
+        """Return agent and version line of a new session: as told, else the manager's, else the first of all."""
         agent = self.settings.agent if agent is None else agent
         line = self.settings.version if version is None else version_of(version)
-        if agent is None or line is None:
-            raise Misuse(
-                "say which agent and version line: pass agent='support', version=1 here, or to SessionManager for all"
-            )
-        return agent, line
+        return FIRST_AGENT if agent is None else agent, FIRST_VERSION if line is None else line
 
     async def read(self, session_id: str) -> tuple[Cell, int]:
         """Return the cell of a session, and the store's clock."""
@@ -149,7 +145,7 @@ class Core:
 
     async def open(self, session_id: str, user_id: str | None, agent: str | None, version: int | str | None) -> Session:
         """Return a session to go on with."""
-        agent, line = self._line(agent, version)
+        line = None if version is None else version_of(version)
         session = await self.get(session_id, user_id)
         self._require_line(session, agent, line)
         return require_going(session)
@@ -317,10 +313,12 @@ class Core:
         user_id: str | None,
         agent: str | None,
         status: str | None,
-        before: Session | None,
+        before: Session | str | None,
         limit: int,
     ) -> Sequence[Session]:
         require_listing(agent, status, before)
+        if isinstance(before, str):
+            before = await self.get(before, user_id)
         own = self.settings.agent
         agent = own if agent is None else agent
         before_all = None if before is None else (before.rev, *ref_of(before.session_id)[1:])

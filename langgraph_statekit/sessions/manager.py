@@ -24,9 +24,8 @@ class SessionManager(Upkeep):
 
     Args:
         saver: Where threads and sessions are stored; of a saver with `tenant=` only that tenant's sessions are seen.
-        agent: Name of the agent whose sessions these are: others are neither opened nor listed. None: of all agents;
-            each `create`, `config` and `turn` then has to say of which.
-        version: Its version line, 1 or `"1"`; None: of all.
+        agent: Name of the agent whose sessions these are: others are neither opened nor listed. None: those of all.
+        version: Its version line, 1 or `"1"`; None: those of all.
         idle_s: Seconds without use after which a session expires. Sessions keep what their last turn said.
         warn_s: Seconds before that at which the event `SessionExpires` is told by whoever cleans up.
         on_expiry: What an expired session leaves. `"keep"`: everything, to be read. `"delete"`: nothing. A function of
@@ -58,8 +57,8 @@ class SessionManager(Upkeep):
 
         Args:
             user_id: Whose it is: any text that is not empty.
-            agent: Name of the agent; None for the manager's.
-            version: Its version line; None for the manager's.
+            agent: Name of the agent; None for the manager's, or `support` if that has none.
+            version: Its version line; None for the manager's, or 1 if that has none.
             instance: A random UUID (version 4) as text, which makes a repeated call harmless; None for a new one.
             metadata: A mapping of names to JSON values, of at most 64 KiB.
 
@@ -113,13 +112,13 @@ class SessionManager(Upkeep):
         Args:
             session_id: The session.
             user_id: Whose it must be; None: whoever's.
-            agent: Which agent's it must be; None for the manager's.
-            version: Of which version line; None for the manager's.
+            agent: Which agent's it must be; None for the manager's, or whichever if that has none.
+            version: Of which version line; None for the manager's, or whichever if that has none.
 
         Raises:
             SessionMissing: There is no such session of this user, agent and version line.
             SessionEnded: It is closed or has expired.
-            Misuse: Neither the call nor the manager says of which agent it must be.
+            Misuse: The version is none.
             Unavailable: The store did not answer; call again.
         """
         return session_config(run_sync(self._sync.open(session_id, user_id, agent, version)))
@@ -158,8 +157,8 @@ class SessionManager(Upkeep):
         Args:
             session_id: The session.
             user_id: Whose it must be; None: whoever's.
-            agent: Which agent's it must be; None for the manager's.
-            version: Of which version line; None for the manager's.
+            agent: Which agent's it must be; None for the manager's, or whichever if that has none.
+            version: Of which version line; None for the manager's, or whichever if that has none.
             on_busy: If another client has the turn: `"wait"` for it, in this process in the order of the calls;
                 `"reject"` this one with `Conflict`; `"interrupt"` that one: it can save nothing more, what it has saved
                 stays, and this one goes on from there.
@@ -190,7 +189,7 @@ class SessionManager(Upkeep):
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
-        before: Session | None = None,
+        before: Session | str | None = None,
         limit: int = 50,
     ) -> Sequence[Session]:
         """Return a page of sessions, the one that changed last first, by an index of the store.
@@ -199,11 +198,12 @@ class SessionManager(Upkeep):
             user_id: Only this user's; None: of all.
             agent: Only this agent's; None for the manager's, or of all.
             status: Only those that are `active`, `idle`, `waiting`, `closed` or `expired` now; None: all.
-            before: The last session of the page before; None: from the first. One that changes between two pages moves
-                to the front.
+            before: The last session of the page before, or its id; None: from the first. One that changes between two
+                pages moves to the front, and its id with it.
             limit: So many at most.
 
         Raises:
+            SessionMissing: There is no session of the id `before`.
             Misuse: There is no such status, or the limit is no number of at least 1.
             Unavailable: The store did not answer; call again.
         """
@@ -216,7 +216,7 @@ class SessionManager(Upkeep):
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
-        before: Session | None = None,
+        before: Session | str | None = None,
         limit: int = 50,
     ) -> Sequence[Session]:
         """Async version of `list`."""

@@ -231,8 +231,8 @@ def require_listing(agent: object, status: object, before: object) -> None:
     """Raise `Misuse` for what no sessions can be listed by."""
     if status is not None and status not in STATUSES:
         raise Misuse(f"no status of a session: {status!r}; use one of {', '.join(STATUSES)}")
-    if not isinstance(before, Session | None):
-        raise Misuse(f"before must be the last session of the page before, not {type(before).__name__}")
+    if not isinstance(before, Session | str | None):
+        raise Misuse(f"before must be the last session of the page before, or its id, not {type(before).__name__}")
     require_texts(**({} if agent is None else {"agent": agent}))
 
 

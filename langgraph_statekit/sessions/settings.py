@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from langgraph_statekit.sessions.records import Record, Session
 
+FIRST_AGENT: Final = "support"
+FIRST_VERSION: Final = 1
+"""Agent and version line of a session for which nobody named one."""
 Leave = Callable[[Session, Mapping[str, Any]], Mapping[str, Any]]
 """What an expired session leaves: made of the session and the values of its latest checkpoint."""
 

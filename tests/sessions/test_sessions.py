@@ -156,12 +156,26 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
     ):
         with pytest.raises(SessionMissing):
             await use()
-    for use in (lambda: anyone.aconfig(id), lambda: anyone.turn(id).__aenter__(), lambda: anyone.acreate("ann")):
-        with pytest.raises(Misuse, match="which agent"):
-            await use()
+    with pytest.raises(Misuse, match="version line"):
+        await anyone.aconfig(id, version="one")
     assert await sessions.aget(id, "ann") == made
     assert await anyone.aconfig(id, agent="support", version="1")
     assert other_agent.list() == other_version.list() == []
+
+
+async def test_a_manager_of_no_agent_opens_the_sessions_of_all(real: StatekitSaver, shown: Any) -> None:
+    sessions = shown(SessionManager(real))
+    made = [
+        await sessions.acreate("ann"),
+        await sessions.acreate("ann", "billing"),
+        await sessions.acreate("ann", "b", 7),
+    ]
+    assert [(one.agent, one.version) for one in made] == [("support", 1), ("billing", 1), ("b", 7)]
+    for one in made:
+        assert (await sessions.aconfig(one.session_id))["configurable"]["thread_id"] == one.session_id
+        async with sessions.turn(one.session_id) as turn:
+            await chat(real).ainvoke(says("hello"), turn.config)
+        assert (await sessions.aget(one.session_id)).message_count == 2
 
 
 async def test_a_session_of_another_tenant_is_not_there(durable_store: Store) -> None:
@@ -252,8 +266,13 @@ async def test_lists_are_paged_newest_first_by_user_agent_and_status(real: State
         await sessions.alist(status="open")
     with pytest.raises(Misuse, match="limit"):
         await sessions.alist(limit=0)
+    third = [one.session_id for one in await sessions.alist(before=made[4].session_id)]
+    assert third == newest[newest.index(made[4].session_id) + 1 :]
+    for stranger in ("*", made[0].session_id.replace("_v1_", "_v2_"), other.session_id):
+        with pytest.raises(SessionMissing):
+            await sessions.alist(before=stranger)
     with pytest.raises(Misuse, match="before must be"):
-        await sessions.alist(before=made[0].session_id)
+        await sessions.alist(before=7)
     with pytest.raises(Misuse, match="agent"):
         await sessions.alist(agent=["support"])
     with pytest.raises(SessionMissing):
