@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.dice import RANDOM
 from langgraph_statekit.errors import Conflict, DataError, SessionEnded, SessionMissing, StatekitError
 from langgraph_statekit.leases import Lease
-from langgraph_statekit.sessions.facts import Facts, thread_config, waits, with_facts
+from langgraph_statekit.sessions.facts import Facts, thread_config, waits
 from langgraph_statekit.sessions.feed import Bell, hint_of
 from langgraph_statekit.sessions.records import (
     CLOSED,
@@ -203,16 +203,6 @@ class Core:
             except StatekitError:  # the change was made, and who does not hear of it asks
                 return
 
-    async def touch(self, session_id: str, user_id: str | None) -> Session:
-        require_going(await self.get(session_id, user_id))
-        facts = await self.facts(session_id)
-
-        def plan(record: Record, now_us: int) -> Record:
-            require_open(record, now_us)
-            return with_facts(record, facts).used()
-
-        return await self.change(session_id, plan)
-
     async def update_metadata(
         self, session_id: str, metadata: Mapping[str, Any], user_id: str | None, replaces: bool
     ) -> Session:
@@ -221,7 +211,7 @@ class Core:
         def plan(record: Record, now_us: int) -> Record:
             self.require(record, user_id)
             new = checked_metadata(changes if replaces else {**record.metadata, **changes})
-            over = record.status(now_us) in (CLOSED, EXPIRED)
+            over = record.state in (CLOSED, EXPIRED) or (record.dead_us is not None and record.dead_us <= now_us)
             return replace(record, metadata=new) if over else record.used(metadata=new)
 
         return await self.change(session_id, plan)

@@ -11,7 +11,7 @@ from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.sessions.facts import session_config
 from langgraph_statekit.sessions.records import Session
-from langgraph_statekit.sessions.turns import OnBusy, Turn
+from langgraph_statekit.sessions.turns import OnBusy, Turn, touch
 from langgraph_statekit.sessions.upkeep import Upkeep
 
 
@@ -177,11 +177,11 @@ class SessionManager(Upkeep):
             SessionMissing, SessionEnded: As in `config`.
             Unavailable: The store did not answer; call again.
         """
-        return run_sync(self._sync.touch(session_id, user_id))
+        return run_sync(touch(self._sync, session_id, user_id))
 
     async def atouch(self, session_id: str, user_id: str | None = None) -> Session:
         """Async version of `touch`."""
-        return await self._async.touch(session_id, user_id)
+        return await touch(self._async, session_id, user_id)
 
     def list(
         self,

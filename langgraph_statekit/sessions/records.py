@@ -137,6 +137,10 @@ class Record:
         """Return the record as used now."""
         return replace(self, active_us=0, **fields)
 
+    def abandoned(self) -> Record:
+        """Return the record as that of a session whose turn is known to be over."""
+        return replace(self, state=IDLE, device="") if self.state == ACTIVE else self
+
     def doomed(self) -> Record:
         """Return the record as that of a session that is being deleted."""
         return replace(self, state=DELETING, device="", metadata={}, left=None)

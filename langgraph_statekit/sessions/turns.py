@@ -8,7 +8,6 @@ import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
@@ -20,7 +19,7 @@ from langgraph_statekit.errors import Conflict, Fenced, Misuse, SessionMissing, 
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.sessions.core import Core, missing, require_going, require_open
 from langgraph_statekit.sessions.facts import with_facts
-from langgraph_statekit.sessions.records import ACTIVE, IDLE, Record, Session, is_session_id
+from langgraph_statekit.sessions.records import ACTIVE, Record, Session, is_session_id
 
 OnBusy = Literal["wait", "reject", "interrupt"]
 _LOG: Final = logging.getLogger(__name__)
@@ -156,7 +155,7 @@ class Turn:
             def plan(record: Record, now_us: int) -> Record:
                 require_open(record, now_us)
                 if not steal and record.dead_us is not None and record.dead_us <= now_us:
-                    return replace(record, state=IDLE, device="")  # its process died long ago: it has expired
+                    return record.abandoned()  # its process died long ago: it has expired
                 return core.settings.applied(record).used(state=ACTIVE, device=self._device)
 
             self.session = require_going(await core.change(self._session_id, plan, self._lease.token))
@@ -177,7 +176,7 @@ class Turn:
                 def plan(record: Record, now_us: int) -> Record:
                     if record.state != ACTIVE:  # closed meanwhile
                         return with_facts(record, facts)
-                    return with_facts(replace(record, state=IDLE, device=""), facts).used()
+                    return with_facts(record.abandoned(), facts).used()
 
                 await core.change(self._session_id, plan, lease.token)
         except (Fenced, SessionMissing):
@@ -196,6 +195,30 @@ class Turn:
         finally:
             if self._ticket is not None:
                 self._queues.leave(self._session_id, self._ticket)
+
+
+async def touch(core: Core, session_id: str, user_id: str | None) -> Session:
+    """Tell that a session is used; one that is marked as active may be left from a process that died."""
+    session, lease = require_going(await core.get(session_id, user_id)), None
+    facts = await core.facts(session_id)
+    with suppress(Conflict):  # its turn is under way
+        lease = await core.lease(session_id, "touch") if session.status == ACTIVE else None
+
+    def plan(record: Record, now_us: int) -> Record:
+        require_open(record, now_us)
+        if lease is not None:
+            record = record.abandoned()
+        if record.ends_us is not None and record.ends_us <= now_us:
+            return record  # its process died long ago: it has expired
+        return with_facts(record, facts).used()
+
+    try:
+        return require_going(await core.change(session_id, plan, None if lease is None else lease.token))
+    except Fenced:  # somebody took over at once
+        return await touch(core, session_id, user_id)
+    finally:
+        if lease is not None:
+            await core.release(lease)
 
 
 def _busy() -> Conflict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,6 +201,48 @@ async def test_a_session_whose_process_died_is_gone_on_with(durable_store: Store
             await chat(first).ainvoke(says("late"), turn.config)
         found = await alive.aget(made.session_id)
         assert (found.status, found.message_count) == ("idle", 2)
+
+
+async def test_a_touch_tells_whether_the_turn_goes_on_or_its_process_died(durable_store: Store, shown: Any) -> None:
+    async with durable_store.open() as first, durable_store.open() as second:
+        dead = SessionManager(first, agent="support", version=1, lease_s=60)
+        alive = SessionManager(second, agent="support", version=1)
+        made, sessions = await dead.acreate("ann"), shown(alive)
+        turn = await dead.turn(made.session_id, device="phone").__aenter__()
+        await chat(first).ainvoke(says("hello"), turn.config)
+        touched = await sessions.atouch(made.session_id)
+        assert (touched.status, touched.device, touched.message_count) == ("active", "phone", 2)
+        assert turn._lease is not None
+        turn._lease._keeper.forget(turn._lease)  # nobody renews it any more
+        durable_store.advance(61)
+        touched = await sessions.atouch(made.session_id)
+        assert (touched.status, touched.device, touched.message_count) == ("idle", "", 2)
+        async with alive.turn(made.session_id, on_busy="reject"):
+            pass
+
+
+@pytest.mark.parametrize("use", ["touch", "update_metadata", "turn"])
+async def test_nothing_revives_a_session_whose_process_died_long_ago(
+    durable_store: Store, shown: Any, use: str
+) -> None:
+    async with durable_store.open() as first, durable_store.open() as second:
+        dead = SessionManager(first, agent="support", version=1, lease_s=60)
+        alive = SessionManager(second, agent="support", version=1)
+        made, sessions = await dead.acreate("ann"), shown(alive)
+        turn = await dead.turn(made.session_id).__aenter__()
+        assert turn._lease is not None
+        turn._lease._keeper.forget(turn._lease)
+        left = await alive._async.change(made.session_id, lambda record, now_us: replace(record, idle_us=1))
+        durable_store.advance(61)
+        if use == "update_metadata":
+            noted = await sessions.aupdate_metadata(made.session_id, {"x": 1})
+            assert (noted.metadata, noted.active_at) == ({"x": 1}, left.active_at)
+        for _ in range(2):
+            with pytest.raises(SessionEnded, match="expired"):
+                await (
+                    sessions.atouch(made.session_id) if use == "touch" else sessions.turn(made.session_id).__aenter__()
+                )
+        assert ((await sessions.aget(made.session_id)).status, left.status) == ("expired", "active")
 
 
 async def test_nobody_goes_on_with_what_was_deleted_or_closed_meanwhile(sessions: Any, real: StatekitSaver) -> None:
