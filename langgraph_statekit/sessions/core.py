@@ -96,6 +96,7 @@ class Core:
             agent=agent,
             version=line,
             metadata=checked_metadata({} if metadata is None else metadata),
+            messages=0,
         )
         made = await self.add(session_id, self.settings.applied(record))
         if made is None:

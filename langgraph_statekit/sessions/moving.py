@@ -188,7 +188,7 @@ async def erase(core: Core, memories: Memories | None, user_id: str) -> Erased:
     if not await _scrubbed(core):
         left.append("old pages in the log of the SQLite file, until it is closed: somebody else was reading")
     if effects:
-        left.append(f"{effects} keyed hashes of effects, so that none is made twice")
+        left.append(f"{effects} keyed hashes of effects, with the ids of their sessions, so that none is made twice")
     tiers: Any = getattr(core.saver, "tiers", None)
     if tiers is not None and gone:
         stones = sum([bool(await core.io(tiers.is_deleted, to_text(session_id))) for session_id in gone])

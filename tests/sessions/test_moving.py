@@ -253,7 +253,7 @@ async def test_of_effects_nothing_but_hashes_is_left(durable_store: Store) -> No
         EffectLedger(saver).run("kwyjibo 17", lambda: "kwyjibo done", request="kwyjibo", config=config)
     async with durable_store.open() as saver:  # without a ledger of its own
         report = await SessionManager(saver).aerase_user("ann")
-        assert "1 keyed hashes of effects, so that none is made twice" in report.left
+        assert "1 keyed hashes of effects, with the ids of their sessions, so that none is made twice" in report.left
         assert b"kwyjibo" not in durable_store.raw_dump()
 
 

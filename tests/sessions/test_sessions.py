@@ -52,6 +52,7 @@ async def test_a_session_is_a_thread_with_a_user_and_an_id_that_nobody_guesses(s
     assert (parsed.agent, parsed.version) == ("support", 1)
     assert uuid.UUID(parsed.instance).version == 4
     assert (made.user_id, made.agent, made.version, made.status) == ("ann", "support", 1, "idle")
+    assert made.message_count == 0
     assert made.metadata == {"device": "phone", "n": [1, None, {"deep": True}]}
     assert made.created_at == made.updated_at == made.active_at
     assert (made.expires_at - made.active_at).total_seconds() == 1800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -64,9 +65,32 @@ async def test_sessions_are_a_view(postgres: Store) -> None:
                 "left": one.left,
             }
         assert [row["status"] for row in found[:3]] == ["waiting", "closed", "expired"]
-        assert (found[3]["session_id"], found[3]["user_id"]) == (made[3].session_id, None)  # jsonb holds no NUL
+        assert (found[3]["session_id"], found[3]["user_id"]) == (made[3].session_id, "nul\ufffduser")
         await everyone.adelete(made[0].session_id)
         assert [row["session_id"] for row in sessions_in(postgres)] == [one.session_id for one in made[1:]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\0",
+        "\\\0\\\\",
+        "\\u0000\0",
+        "\ud800",
+        "\udfff\\",
+        "\\ud83d\udca5",
+        "💥\0💥",
+        "\udc00\ud800",
+        "\ud800💥\udc00\uffff",
+    ],
+)
+async def test_no_text_keeps_a_session_out_of_the_view(postgres: Store, text: str) -> None:
+    async with postgres.open(encryption=None) as saver:
+        made = await SessionManager(saver, agent="support", version=1).acreate("ann", metadata={text: ["é", text]})
+        (row,) = sessions_in(postgres)
+        shown = re.sub("[\0\ud800-\udfff]", "\ufffd", text)
+        assert (row["session_id"], row["user_id"], row["status"]) == (made.session_id, "ann", "idle")
+        assert row["metadata"] == {shown: ["é", shown]}
 
 
 async def test_sessions_that_are_sealed_are_not_shown(postgres: Store) -> None:
