@@ -91,6 +91,7 @@ _NOTE: Final = (
     r"|(?:make|take) a note(?:\s+that\s+|\s+of\s+|\s*[:,]\s*)"
     rf"|(?:save|store|keep|add|commit) (?:this |it )?(?:to|in) {_MEMORY}(?:\s+that\s+|\s*[:,]\s*)"
     rf"|(?:save|store|keep|add|put) (?!this\b|it\b)(?P<saved>.+?) (?:to|in|into) {_YOURS}\W*$"
+    rf"|update {_YOURS}(?:\s+(?:that|with)\s+|\s*[:,]\s*)"
     r"|keep in mind for (?:the future|next time|later)(?:\s+that\s+|\s*[:,]\s*))"
 )
 _FORGET: Final = (
@@ -98,7 +99,11 @@ _FORGET: Final = (
     r"(?:\s+(?:what|everything|all)(?: that)? (?:(?:i|we)(?: have|'ve)? (?:said|told you|asked you to remember)"
     r"|you (?:know|remember)) (?:about|regarding|on)\s+|\s+(?:that|about)\s+"
     r"|\s*[:,]\s*|\s+)"
-    rf"|(?:delete|remove|erase|clear) (?P<cleared>.+?) (?:from|in) {_YOURS}\W*$)"
+    r"|(?:delete|remove|erase|clear) (?:what|everything|all)(?: that)?"
+    r" (?:i(?: have|'ve)? (?:told you|asked you to remember)|you (?:know|remember)) (?:about|regarding|on)\s+"
+    rf"|(?:delete|remove|erase|clear) (?P<cleared>.+?) (?:from|in) {_YOURS}\W*$"
+    r"|(?:delete|remove|erase|clear|wipe) (?P<wiped>(?:all (?:of )?)?(?:my|your) memor(?:y|ies)|all (?:the )?memories"
+    r"|(?:everything|all)(?: that)? you (?:know|remember))(?: (?:of|about) me)?\W*$)"
 )
 _EVERYTHING: Final = re.compile(
     r"(?:everything|all)(?: (?:about me|(?:that )?you (?:know|remember)(?: about me)?"
@@ -115,9 +120,11 @@ _POINTS: Final = re.compile(
     r"(?:all (?:of )?)?(?:it|this|that|these|those|me|us|him|her|them|the following)", re.IGNORECASE
 )
 _LIST: Final = re.compile(
-    rf"{_POLITE}(?:what (?:do|can) you remember(?: about me)?|what (?:have|did) you remember(?:ed)?(?: about me)?"
-    r"|(?:list|show(?: me)?|tell me) (?:all )?(?:my|your|the) memories(?: (?:of|about) me)?"
-    r"|(?:list|show me|tell me) (?:everything |all )?(?:what |that )?you (?:have )?remember(?:ed)?(?: about me)?)\W*",
+    rf"{_POLITE}(?:what (?:do|can) you (?:remember|(?:know|remember) about me)|what (?:have|did) you remember(?:ed)?"
+    r"(?: about me)?|what (?:did i ask|have i asked) you to remember|what are (?:my|your) memories(?: of me)?"
+    r"|(?:list|show(?: me)?|tell me) (?:all )?(?:(?:my|your|the) )?memories(?: (?:of|about) me)?"
+    r"|(?:list|show(?: me)?|tell me) (?:everything |all )?(?:what |that )?you (?:have )?remember(?:ed)?(?: about me)?"
+    r")\W*",
     re.IGNORECASE,
 )
 _EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
@@ -126,7 +133,9 @@ _EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("forget", re.compile(_POLITE + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
 ]
 _QUESTION_EN: Final = re.compile(
-    rf"(?P<polite>{_POLITE})remember\s+that\b(?! (?:if|far|long|many|much)\b)", re.IGNORECASE
+    rf"(?P<polite>{_POLITE})(?:remember\s+(?:that\b(?! (?:if|far|long|many|much)\b)|(?:my|our)\b.* {_VERB}"
+    r"|i(?:'m| am)\b)|forget (?:my |that i\b|what i told|everything (?:about me|i told|you know)))",
+    re.IGNORECASE | re.DOTALL,
 )
 
 _POLITE_ZH: Final = (
@@ -135,19 +144,20 @@ _POLITE_ZH: Final = (
     r"|我(?:想|要|希望)(?:让)?你|[，,：:\s])*+"
 )
 _REMEMBER_ZH: Final = (
-    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:下来|一下)(?=\s*[，,：:]|我)|存(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
+    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:(?:下来|一下)(?=\s*[，,：:])|(?:下来|一下)?(?=我))|把(?:这个?|以下|下面)(?:事|内容)?记(?:住|下来?|一下)(?=\s*[，,：:])|(?:保?存|添?加|写)(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
     r"(?!了吗|了没|了什么|什么|吗)(?:(?P<done>了)|啊|哦|吧|呀)?"
-    r"|(?P<recalled>记得)(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
+    r"|把(?P<held>我.+)记(?:住|下来?)吧?$|(?P<recalled>记得)(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
     r"|(?:别|不要|勿|不能|不可以)(?:忘记?了?|忘掉)(?=\s*[，,：:]|我|本人|咱))"
 )
 _FORGET_ZH: Final = (
     r"(?:(?:(?P<forgotten>忘记|忘掉|忘了)|不要再?记住?|别再?记住?|不用再记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
-    r"|(?:删除|删掉|清除|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
+    r"|(?:删除|删掉|清除|清空|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
+    r"|把(?:关于|有关)?(?P<dropped>.+?)的?记忆都?(?:删除|删掉|清除|清空|抹去)(?:掉)?吧?$"
     r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:忘掉|忘记|忘了)(?:吧)?$)"
 )
 _LIST_ZH: Final = re.compile(
-    rf"{_POLITE_ZH}(?:你?(?:还|都)?(?:记得|记住了?)(?:关于)?我?(?:的)?(?:什么|哪些(?:事|东西|内容)?)"
-    r"|(?:列出|显示|看看|告诉我)(?:所有|全部)?(?:我的|你的|关于我的)?记忆)"
+    rf"{_POLITE_ZH}(?:你?(?:还|都)?(?:记得|记住了?)(?:关于)?我?(?:的)?(?:什么|哪些(?:事情?|东西|内容)?)"
+    r"|我[让叫请]你记(?:住|得)[了过]?(?:什么|哪些(?:事情?|东西|内容)?)|(?:列出|显示|看看|查看|告诉我)(?:所有|全部)?(?:我的|你的|关于我的)?记忆)"
     r"[啊呢吗呀了]*\W*"
 )
 _EVERYTHING_ZH: Final = re.compile(
@@ -233,7 +243,7 @@ def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
         groups = match.groupdict()
         about = (groups.get("saved") or groups.get("cleared") or groups["text"]).strip(ENDS)
         if action == "forget":
-            if _EVERYTHING.fullmatch(about):
+            if groups.get("wiped") or _EVERYTHING.fullmatch(about):
                 return MemoryRequest("forget", "", chinese)
             if not about or _NOT_FORGOTTEN.fullmatch(about):
                 return None
@@ -255,7 +265,9 @@ def _chinese(sentence: str) -> MemoryRequest | None:
         if match is None:
             continue
         group = next(
-            name for name in ("cleared", "moved", "text") if name in match.groupdict() and match[name] is not None
+            name
+            for name in ("cleared", "dropped", "moved", "held", "text")
+            if name in match.groupdict() and match[name] is not None
         )
         about = written[slice(*match.span(group))].strip(ENDS)
         if _is_told(match, polite[0] if polite else "", about.translate(_SIMPLE)):
@@ -273,13 +285,16 @@ def _chinese(sentence: str) -> MemoryRequest | None:
 
 def _is_told(match: re.Match[str], polite: str, about: str) -> bool:
     """Say whether what looks like a request in Chinese tells or names something, or reminds of an errand."""
-    asks, groups = bool(_ASKING_ZH.search(polite)), match.groupdict()
+    groups = match.groupdict()
+    asks = bool(_ASKING_ZH.search(polite))
     if "forgotten" not in groups:
         errand = _ERRAND_ZH.match(about) or _NAMED_ZH.fullmatch(about)
         recalled = groups["recalled"] and match.string[match.end("recalled") :].lstrip()[:1] not in "：:"
         return bool(errand or (not asks and (groups["done"] or recalled)))
     if asks or not groups["forgotten"]:  # `把钥匙忘了`
         return not asks and groups["moved"] is not None and match.string.endswith(("忘了", "忘记了"))
+    if about.endswith("吧") and len(about) > 2 and _OWN_ZH.match(about):
+        return False
     return (
         groups["forgotten"] == "忘了"
         or "你" in polite

@@ -99,7 +99,7 @@ async def test_removed_messages_are_not_counted_and_the_size_is_that_of_the_thre
 
     graph = StateGraph(Chat).add_node("forget", forget).add_edge(START, "forget").compile(checkpointer=real)
     made, sizes = await manager.acreate("ann"), list[int]()
-    assert (await manager.aget(made.session_id)).message_count is None
+    assert (await manager.aget(made.session_id)).message_count == 0
     for number in range(3):
         async with manager.turn(made.session_id) as turn:
             await graph.ainvoke({"messages": [HumanMessage(f"{number} {turn.config} " * 50)]}, turn.config)
