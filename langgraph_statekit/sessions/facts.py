@@ -14,7 +14,7 @@ from langgraph_statekit.sessions.records import IDLE, WAITING, Record, Session
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a thread tells of itself; None: it is not known."""
+    """What a thread tells of itself; None: it is not known, and of `waiting`: nothing is."""
 
     messages: int | None = None
     size_bytes: int | None = None
@@ -23,13 +23,12 @@ class Facts:
 
 def with_facts(record: Record, facts: Facts) -> Record:
     """Return a record with what is known of its thread."""
-    state = record.state
-    if facts.waiting is not None and state in (IDLE, WAITING):
-        state = WAITING if facts.waiting else IDLE
+    if facts.waiting is None:
+        return record
     return replace(
         record,
-        state=state,
-        messages=record.messages if facts.messages is None else facts.messages,
+        state=(WAITING if facts.waiting else IDLE) if record.state in (IDLE, WAITING) else record.state,
+        messages=facts.messages,
         size_bytes=record.size_bytes if facts.size_bytes is None else facts.size_bytes,
     )
 

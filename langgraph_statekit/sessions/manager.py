@@ -28,9 +28,9 @@ class SessionManager(Upkeep):
         version: Its version line, 1 or `"1"`; None: those of all.
         idle_s: Seconds without use after which a session expires. Sessions keep what their last turn said.
         warn_s: Seconds before that at which the event `SessionExpires` is told by whoever cleans up.
-        on_expiry: What an expired session leaves. `"keep"`: everything, to be read. `"delete"`: nothing. A function of
-            the session and the values of its latest checkpoint: what it returns, as `Session.left`, such as a summary;
-            the thread goes. Memories are the user's and stay in any case.
+        on_expiry: What an expired session leaves. `"keep"`: everything, to be read. `"delete"`: nothing. A function
+            of the session and the values of its latest checkpoint, not async: what it returns, as `Session.left`, such
+            as a summary; the thread goes. Memories are the user's and stay in any case.
         expire_waiting: Let sessions expire that wait for an answer to an interrupt, too.
         delete_after_s: Seconds after which closed and expired sessions are removed; None: never.
         messages_key: The channel whose messages are counted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Final, Self
 
@@ -57,8 +58,8 @@ class Upkeep:
             float, 0, warn_s=warn_s, **({} if delete_after_s is None else {"delete_after_s": delete_after_s})
         )
         require_texts(messages_key=messages_key, **({} if agent is None else {"agent": agent}))
-        if not callable(on_expiry) and on_expiry not in _POLICIES:
-            raise Misuse(f"on_expiry must be 'keep', 'delete' or a function, not {on_expiry!r}")
+        if iscoroutinefunction(on_expiry) or (not callable(on_expiry) and on_expiry not in _POLICIES):
+            raise Misuse(f"on_expiry must be 'keep', 'delete' or a function that is not async, not {on_expiry!r}")
         if not isinstance(expire_waiting, bool):
             raise Misuse(f"the option expire_waiting must be True or False, not {expire_waiting!r}")
         settings = Settings(

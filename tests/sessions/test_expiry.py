@@ -360,6 +360,10 @@ def real_sync(new_store: Any) -> Any:
 
 
 def test_a_policy_that_nobody_knows_is_refused(real_sync: StatekitSaver) -> None:
-    with pytest.raises(Misuse, match="on_expiry"):
-        SessionManager(real_sync, on_expiry="summary")
+    async def later(session: Any, values: Any) -> dict[str, Any]:
+        return {}
+
+    for wrong in ("summary", later):
+        with pytest.raises(Misuse, match="on_expiry"):
+            SessionManager(real_sync, on_expiry=wrong)  # type: ignore[arg-type]
     assert SyncSessions

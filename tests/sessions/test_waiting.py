@@ -12,7 +12,7 @@ from langgraph.types import Command, Send, interrupt
 
 from langgraph_statekit import SessionManager
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from tests.sessions.kit import Chat, says
+from tests.sessions.kit import Chat, chat, says
 from tests.stores_under_test import Store
 
 
@@ -89,6 +89,15 @@ async def test_a_new_message_instead_of_an_answer_ends_the_waiting(
     async with manager.turn(made.session_id) as turn:
         await graph.aupdate_state(turn.config, {"messages": [AIMessage("never mind")]}, as_node="ask")
     assert await told(manager, made.session_id) == ("idle", 2)
+
+
+async def test_messages_of_a_channel_that_is_not_there_are_not_known(real: StatekitSaver) -> None:
+    manager = SessionManager(real, messages_key="said")
+    made = await manager.acreate("ann")
+    assert made.message_count == 0
+    async with manager.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says("hello"), turn.config)
+    assert (await manager.aget(made.session_id)).message_count is None
 
 
 async def test_removed_messages_are_not_counted_and_the_size_is_that_of_the_thread(
