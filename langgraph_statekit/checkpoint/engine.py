@@ -178,12 +178,16 @@ class Engine(Requests):
             yield [row for row in rows if row.ref in writes], frames, writes
 
     async def _retain(self, thread: str, retention: Retention) -> None:
+        def plan(outline: Outline) -> Change:
+            # What a crash undoes, the next pass does again.
+            return replace(apply_policy(outline, retention, time.time_ns() // 1000), durable=False)
+
         try:
-            left = await self._change(thread, lambda outline: apply_policy(outline, retention, time.time_ns() // 1000))
+            left = await self._change(thread, plan)
         except StatekitError as error:  # the save is done; the next pass removes what stays
             _LOG.warning("retention of thread %r was put off: %s", from_text(thread), error)
         else:
-            self.pacing.passed(thread, left)
+            self.pacing.passed(thread, max(left, retention.keep_last or 0))
 
     async def label(self, codec: Codec, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label, and return its config."""
@@ -378,13 +382,14 @@ class Engine(Requests):
 
     async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> int:
         """Make a planned change and return how many rows it left."""
-        store = await self._store()
-        for _ in range(_ATTEMPTS):
-            outline = await self._io(store.outline, thread, None)
-            change = plan(outline)
-            left = len(outline.rows) - len(change.drop)
-            if not (change.drop or change.drop_frames or change.relink):
-                return left
-            if await self._io(store.apply, thread, outline.rev, change):
-                return left
-        raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")
+        return await self._io(_changed, await self._store(), thread, plan)
+
+
+def _changed(store: Backend, thread: str, plan: Callable[[Outline], Change]) -> int:
+    for _ in range(_ATTEMPTS):
+        outline = store.outline(thread, None)
+        change = plan(outline)
+        left = len(outline.rows) - len(change.drop)
+        if not (change.drop or change.drop_frames or change.relink) or store.apply(thread, outline.rev, change):
+            return left
+    raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")

@@ -15,7 +15,7 @@ _MOST_THREADS: Final = 10_000
 
 
 class Pacing:
-    """Counts the puts of each thread: one pass for 16 of them, or for half of what the last pass left.
+    """Counts the puts of each thread: one pass for 16 of them, or for half of what the last pass left or may leave.
 
     What a pass reads grows with the thread, so its share of the puts' cost does not. A thread that is new to this
     process begins anywhere in the count, so that processes of few puts each make their share of the passes.
@@ -39,7 +39,7 @@ class Pacing:
             return left <= 0
 
     def passed(self, thread: str, checkpoints: int) -> None:
-        """Take note of a pass that left so many checkpoints."""
+        """Take note of a pass that left so many checkpoints, or leaves them as soon as there are as many."""
         with self._lock:
             self._left.pop(thread, None)
             self._set(thread, max(_LEAST_PUTS, checkpoints // _SHARE))

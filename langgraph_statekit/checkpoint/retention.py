@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.labels import is_label, labelled, target_of
-from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Ref, Row
+from langgraph_statekit.checkpoint.records import KEY_BYTES, Change, Frame, Outline, Ref, Row, split
 from langgraph_statekit.checkpoint.retention_policy import Retention
 
 
@@ -67,7 +67,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
     A kept checkpoint whose parent goes is given its nearest kept ancestor as parent; nobody sees that of a hidden one.
     """
     rows = {row.ref: row for row in outline.rows}
-    needed = {key for ref in keep for key in rows[ref].keys}
+    needed = set(split(b"".join([rows[ref].packed_keys for ref in keep]), KEY_BYTES))
     carriers: set[Ref] = set()
     for ref in keep:
         row = rows[ref]
@@ -104,7 +104,8 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
 
 def _stands(row: Row, keep: Set[Ref]) -> bool:
     """Say whether a kept row needs no other parent; most do not, and looking further up costs much more."""
-    return not row.hidden and row.via is None and (row.parent is None or row.ref._replace(id=row.parent) in keep)
+    # A plain tuple, which is equal to the `Ref`, is made in a third of the time.
+    return not row.hidden and row.via is None and (row.parent is None or (*row.ref[:2], row.parent) in keep)
 
 
 def _nearest(rows: Mapping[Ref, Row], row: Row, wanted: Set[Ref]) -> str | None:

@@ -53,7 +53,7 @@ class Retention:
     def kept(self, outline: Outline, now_us: int) -> set[Ref]:
         """Return the checkpoints that stay, without what they need."""
         shown = [row for row in outline.rows if not row.hidden]
-        parents = {Ref(row.ref.thread, row.ref.ns, row.parent) for row in shown if row.parent is not None}
+        parents = {(*row.ref[:2], row.parent) for row in shown if row.parent is not None}
         oldest_us = None if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
         keep: set[Ref] = set()
         floor = 0

@@ -10,9 +10,11 @@ import pytest
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.types import Command
 
-from langgraph_statekit import CheckpointMissing, Conflict, Misuse, Retention, Unavailable
+from langgraph_statekit import CheckpointMissing, Conflict, Misuse, Retention, Unavailable, open_saver
+from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.order import id_at, step_of
 from langgraph_statekit.checkpoint.pacing import Pacing
+from langgraph_statekit.checkpoint.records import Change
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import LONG, Face, checkpoint, config, id_of, ids, listed, metadata, put
 from tests.graphs.builders import DeltaLog, Log, SnapshotLog, chain, nested, question
@@ -238,6 +240,34 @@ def test_passes_cost_a_share_of_the_puts_however_long_the_thread() -> None:
             pacing.passed("t", number + 1)
     assert passes[0] < SLACK
     assert len(passes) < 60
+
+
+def test_a_thread_of_which_all_may_stay_is_seldom_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    with open_saver("memory://", retention=Retention(keep_last=100)) as saver:
+        outline = saver.backend.outline
+        monkeypatch.setattr(saver.backend, "outline", lambda *args: looks.append(args) or outline(*args))
+        at = config()
+        for step in range(100):
+            at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
+    assert 1 <= len(looks) <= 3
+
+
+def test_only_removals_that_somebody_asked_for_must_outlast_a_crash_of_the_store() -> None:
+    changes = []
+
+    class Noting(MemoryBackend):
+        def apply(self, thread: str, rev: int, change: Change) -> bool:
+            changes.append(change.durable)
+            return super().apply(thread, rev, change)
+
+    with StatekitSaver(Noting(), retention=Retention(keep_last=1)) as saver:
+        at = config()
+        for step in range(SLACK):
+            at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
+        assert set(changes) == {False}
+        saver.prune(["t"])
+        assert changes[-1] is True
 
 
 @pytest.mark.parametrize("wrong", [{}, {"keep_last": 0}, {"keep_every": 1.5}, {"max_age_s": -1}, {"keep_last": "5"}])
