@@ -43,6 +43,9 @@ class Background:
 
     def start(self) -> None:
         """Begin to make rounds, if it does not yet."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            return
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self.closing = False

@@ -58,12 +58,13 @@ class Saving:
     def _save_both(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
         # One that brings a new data key must not begin a thread that the cold store has with another.
         unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
-        for thread in {save.thread for save in saves}:
-            if thread in unsure or not self.seen.has(thread):
-                self.thaw(thread)
+        new = {save.thread for save in saves if save.thread in unsure or not self.seen.has(save.thread)}
+        for thread in new:
+            self.thaw(thread)
         results = self._save(saves)
         done = [save for save, result in zip(saves, results, strict=True) if result is True]
-        for thread in {save.thread for save in done}:
+        threads = [save.thread for save in done]
+        for thread in new.intersection(threads):
             self.seen.add(thread)
         # A root that goes on from what is stored, as a first checkpoint that is migrated does, is refused by nobody: if
         # the hot store let the thread go a moment ago, values of it are in the cold one only.
@@ -72,9 +73,8 @@ class Saving:
         if self._through:
             self._upload(saves, results)
         else:
-            self._uploading.changed([save.thread for save in done if not _waits(save)])
-            self._uploading.changed([save.thread for save in done if _waits(save)], soon=True)
-            self._uploading.catch_up({save.thread for save in done})
+            self._uploading.changed(threads, {save.thread for save in done if _waits(save)})
+            self._uploading.catch_up(threads)
         return results
 
     def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:

@@ -92,12 +92,12 @@ class Uploading:
                 " allows; nothing was saved: see to the cold store"
             )
 
-    def changed(self, threads: Iterable[str], *, soon: bool = False) -> None:
+    def changed(self, threads: Iterable[str], soon: Collection[str] = ()) -> None:
         """Note saves of threads, one for each time that a thread is named.
 
         Args:
             threads: Their ids.
-            soon: Upload them now.
+            soon: Those to upload now.
         """
         with self._lock:
             for thread in threads:
@@ -107,7 +107,7 @@ class Uploading:
                     self._push(thread, self._max_lag_s)
                 lag.saves += 1
                 self._behind += 1
-                if soon or lag.saves == max(self._max_lag_checkpoints // 2, 1):
+                if thread in soon or lag.saves == max(self._max_lag_checkpoints // 2, 1):
                     self._push(thread, 0.0)
         self.start()
 
