@@ -33,7 +33,6 @@ from langgraph_statekit.checkpoint.claims import (
     LeasePage,
     LeaseQuery,
     fenced,
-    is_late,
     is_rekeyed,
     rekeyed,
 )
@@ -290,7 +289,7 @@ class SqliteBackend:
 
 
 def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
-    if save.token is not None and is_late(save.token, leases.held(db, save.thread)):
+    if leases.is_fenced(db, save.thread, save.token):
         return fenced(save)
     return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.cells import Cell, CellChange, CellPage, CellQuery, CellRef, Changed, decide, is_news
-from langgraph_statekit.checkpoint.claims import fenced, is_late
+from langgraph_statekit.checkpoint.claims import fenced
 from langgraph_statekit.checkpoint.expiry import is_over
 
 _PART: Final = 1000
@@ -41,7 +41,7 @@ def _cell(columns: Sequence[Any]) -> Cell:
 
 def change(db: sqlite3.Connection, wanted: CellChange) -> Changed | Exception:
     """Decide a change, and make it."""
-    if wanted.token is not None and is_late(wanted.token, leases.held(db, wanted.thread)):
+    if leases.is_fenced(db, wanted.thread, wanted.token):
         return fenced(wanted)
     found = db.execute(f"SELECT {_COLUMNS} FROM cells c WHERE {_ADDRESS}", wanted.ref).fetchone()
     now_us = _now_us()
