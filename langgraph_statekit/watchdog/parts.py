@@ -9,6 +9,10 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 
 NOTHING: Final = object()
 """In place of a part that the caller did not ask for."""
+STEP: Final = "step"
+"""A step of the graph itself has ended."""
+BEGIN: Final = "begin"
+"""A task of the graph itself is about to begin."""
 _OWN: Final = ("checkpoints", "tasks")
 
 
@@ -22,7 +26,8 @@ class Parts:
         subgraphs: Whether the caller asked for parts of subgraphs.
         inner: Whether the graph is to stream those.
         v2: Whether parts are dicts.
-        last: Whether the caller wants no parts but questions and the last state, as `invoke` does.
+        last: Whether the caller wants no parts but questions and the last state, as `invoke` does. Both come with
+            the mode `values`, so the others that `invoke` asks for are not streamed.
     """
 
     modes: tuple[str, ...]
@@ -34,10 +39,12 @@ class Parts:
     asked: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.last:
+            object.__setattr__(self, "modes", ("values",))
         object.__setattr__(self, "asked", list(dict.fromkeys((*self.modes, *_OWN))))
 
-    def take(self, part: Any, seen: Any) -> tuple[Any, bool]:
-        """Tell what was seen, and return what the caller gets and whether a step of the graph itself has ended."""
+    def take(self, part: Any, seen: Any) -> tuple[Any, str]:
+        """Tell what was seen, and return what the caller gets and where the graph is: `STEP`, `BEGIN` or between."""
         ns: tuple[str, ...] = ()
         if self.v2:
             ns, mode, payload = part["ns"], part["type"], part["data"]
@@ -45,10 +52,11 @@ class Parts:
             ns, mode, payload = part
         else:
             mode, payload = part
-        step = False
+        place = ""
         if mode == "tasks":
             if "triggers" in payload:
                 seen.begin(payload["id"], payload["name"])
+                place = "" if ns else BEGIN
             else:
                 error = payload.get("error")
                 seen.end(payload["id"], payload["name"], None if error is None else str(error))
@@ -57,17 +65,21 @@ class Parts:
         elif mode == "checkpoints":
             id = payload["config"]["configurable"]["checkpoint_id"]
             seen.step(id, payload["metadata"].get("step", -1), payload["values"], payload["next"])
-            step = True
-        return (self._shown(part, ns, mode, payload) if mode in self.modes else NOTHING), step
+            place = STEP
+        return (self._shown(part, ns, mode, payload) if mode in self.modes else NOTHING), place
 
-    def is_state(self, shown: Any) -> bool | None:
-        """Say of what the caller would get whether it is a state that a later one replaces; None: it is of no use."""
+    def is_state(self, shown: Any) -> bool:
+        """Say of what the caller would get whether it is a state that a later one replaces."""
+        return not (self.v2 and shown.get("interrupts"))
+
+    def questions(self, shown: Any) -> Any:
+        """Return the questions in a state, as the caller gets them."""
         if self.v2:
-            return not shown.get("interrupts")
-        mode, payload = shown[-2:]
-        if mode == "values":
-            return True
-        return False if isinstance(payload, dict) and INTERRUPT in payload else None
+            return NOTHING
+        payload = shown[-1]
+        if not isinstance(payload, dict) or INTERRUPT not in payload:
+            return NOTHING
+        return (*shown[:-2], "updates", {INTERRUPT: payload[INTERRUPT]})
 
     def _shown(self, part: Any, ns: tuple[str, ...], mode: str, payload: Any) -> Any:
         if ns and not self.subgraphs:

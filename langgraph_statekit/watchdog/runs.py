@@ -6,18 +6,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.watchdog.beat import listening
-from langgraph_statekit.watchdog.parts import NOTHING, Parts
+from langgraph_statekit.watchdog.parts import BEGIN, NOTHING, STEP, Parts
 from langgraph_statekit.watchdog.seen import Seen
 from langgraph_statekit.watchdog.view import Finding
 
@@ -150,6 +152,7 @@ class Run(ABC):
         self._lease, self._grace_s, self._fence, self._found = lease, grace_s, fence, found
         self._lock = threading.Lock()
         self._stop_s = 0.0
+        self._halts = False
         self._state: Any = NOTHING
         self._place = seen.place()
 
@@ -215,17 +218,24 @@ class Run(ABC):
         self.drain(reason)
         self.mailbox.put(WAKE)
 
-    def take(self, part: Any) -> bool:
-        """Take what the graph streamed, and say whether it may go on."""
+    def take(self, part: Any) -> None:
+        """Take what the graph streamed.
+
+        Raises:
+            GraphDrained: Something was wrong with the step that has ended, and the next one is about to begin.
+        """
         parts = self.job.parts
-        shown, step = parts.take(part, self.seen)
+        shown, place = parts.take(part, self.seen)
         if shown is not NOTHING:
-            is_state = parts.is_state(shown) if parts.last else False
-            if is_state:
+            if parts.last and parts.is_state(shown):
                 self._state = shown
-            elif is_state is not None:
+                shown = parts.questions(shown)
+            if shown is not NOTHING:
                 self.mailbox.put(shown)
-        return not (step and self.note(self.seen.find()))
+        if place == STEP:
+            self._halts = self.note(self.seen.find())
+        elif place == BEGIN and self._halts:  # not before: the graph may be done, or wait at a breakpoint
+            raise GraphDrained(str(self.control.drain_reason))
 
 
 class ThreadRun(Run):
@@ -241,10 +251,9 @@ class ThreadRun(Run):
         try:
             with listening(self.seen):
                 parts = self.job.graph.stream(self.job.input, self.job.config, **self.job.arguments(self.control))
-                for part in parts:
-                    if not self.take(part):
-                        break
-                parts.close()  # type: ignore[attr-defined]
+                with closing(parts):  # type: ignore[type-var]
+                    for part in parts:
+                        self.take(part)
         except BaseException as raised:
             error = raised
         self.finish(error)

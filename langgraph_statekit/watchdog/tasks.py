@@ -64,8 +64,7 @@ class LoopRun(Run):
                 stream: AsyncIterator[Any] = self.job.graph.astream(self.job.input, self.job.config, **arguments)
                 async with aclosing(stream) as parts:  # type: ignore[type-var]
                     async for part in parts:
-                        if not self.take(part):
-                            break
+                        self.take(part)
         except BaseException as raised:  # also a cancellation: whoever asked for it waits for the end
             error = raised
         self.finish(error)

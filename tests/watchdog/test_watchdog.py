@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from langchain_core.runnables import RunnableConfig
@@ -21,7 +22,7 @@ from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Rollback, 
 from langgraph_statekit.watchdog.view import Finding, View
 from langgraph_statekit.watchdog.watchdog import Watchdog
 from tests.stores_under_test import Store
-from tests.watchdog.kit import AT, NOW, QUICK, Clock, Hanging, State, deadline, healthy, kinds, looped, step
+from tests.watchdog.kit import AT, NOW, QUICK, Clock, Hanging, State, astep, deadline, healthy, kinds, looped, step
 
 
 async def test_a_hanging_item_is_rolled_back_and_retried(saver: StatekitSaver, told: list[Event]) -> None:
@@ -123,6 +124,48 @@ async def test_a_run_that_gets_nowhere_is_stopped_within_its_limit(
     assert after["i"] == 2
     assert len(calls) == 13
     assert kinds(told) == ["Found", "RolledBack"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::langgraph_statekit.watchdog.errors.WatchdogWarning")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_run_that_is_well_again_after_a_finding_at_a_step_goes_on_to_its_end(
+    saver: StatekitSaver, told: list[Event], is_async: bool
+) -> None:
+    found: list[str] = []
+    done: list[int] = []
+
+    def late(view: View) -> Finding | None:
+        if view.step is None or view.step.values.get("i") != 2 or found:
+            return None
+        found.append(view.step.id)
+        return Finding("late", "it took long, and is well")
+
+    def work(state: State) -> State:
+        done.append(state["i"])
+        return step(state)
+
+    dog = Watchdog(looped(saver, work), checks=[late], policy=Rollback(backoff=NOW), every_s=600)
+    after = await dog.ainvoke({"i": 0}, AT) if is_async else dog.invoke({"i": 0}, AT)
+    assert after["i"] == 4 and done == [0, 1, 2, 3]
+    assert kinds(told) == ["Found"]
+
+
+@pytest.mark.parametrize("breakpoint", ["interrupt_before", "interrupt_after"])
+async def test_a_finding_at_a_breakpoint_does_not_pass_it(
+    saver: StatekitSaver, told: list[Event], breakpoint: str
+) -> None:
+    def late(view: View) -> Finding | None:
+        at = view.step is not None and view.step.next and view.step.values.get("i") == stops
+        return Finding("late", "it took long, and is well") if at and not kinds(told) else None
+
+    stops = 1 if breakpoint == "interrupt_after" else 0
+    graph = looped(saver, astep)
+    options: dict[str, Any] = {breakpoint: ["work"]}
+    dog = Watchdog(graph, checks=[late], policy=Rollback(backoff=NOW), every_s=600)
+    await dog.ainvoke({"i": 0}, AT, **options)
+    state = await graph.aget_state(AT)
+    assert state.values["i"] == stops and state.next == ("work",)
+    assert kinds(told) == ["Found"]
 
 
 async def test_a_step_that_breaks_a_rule_is_undone(saver: StatekitSaver) -> None:
