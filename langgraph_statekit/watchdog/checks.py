@@ -147,8 +147,11 @@ class Cycle:
         marks = view.marks.get(self, ())
         if len(marks) < self.window:
             return None
-        digests = [mark.digest for mark in marks[-self.window :]]
+        newest = marks[-1].digest
         for period in range(2, self.window // 2 + 1):
+            if marks[-1 - period].digest != newest:
+                continue
+            digests = [mark.digest for mark in marks[-self.window :]]
             if digests[period:] == digests[:-period]:
                 since = marks[period - self.window].step.id
                 return Finding("cycle", f"the same {period} states come round", item=view.item, since=since)
@@ -199,7 +202,7 @@ class ErrorRate:
 
     def __call__(self, view: View) -> Finding | None:
         """Return the rate if it is too high."""
-        ended = list(view.ended)[-self.window :]
+        ended = view.ended[-self.window :]
         failed = sum(task.error is not None for task in ended)
         if len(ended) < self.min_tasks or failed < self.rate * len(ended):
             return None

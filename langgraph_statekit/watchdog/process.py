@@ -108,7 +108,7 @@ class ChildRun(Run):
             while not ended and (frame := self._pipe.receive()) is not None:
                 kind, payload = frame
                 if kind == PART:
-                    self.take(serde.loads_typed(tuple(payload)))  # a finding is sent as a drain
+                    self.take(serde.loads_typed(tuple(payload)))  # of a finding the child is told; it drains
                 elif kind == BEAT:
                     self.seen.beat(*payload)
                 elif kind == SPEND:

@@ -218,12 +218,8 @@ class Run(ABC):
         self.drain(reason)
         self.mailbox.put(WAKE)
 
-    def take(self, part: Any) -> None:
-        """Take what the graph streamed.
-
-        Raises:
-            GraphDrained: Something was wrong with the step that has ended, and the next one is about to begin.
-        """
+    def take(self, part: Any) -> bool:
+        """Take what the graph streamed; say whether the next step begins though something is wrong with the last."""
         parts = self.job.parts
         shown, place = parts.take(part, self.seen)
         if shown is not NOTHING:
@@ -234,8 +230,11 @@ class Run(ABC):
                 self.mailbox.put(shown)
         if place == STEP:
             self._halts = self.note(self.seen.find())
-        elif place == BEGIN and self._halts:  # not before: the graph may be done, or wait at a breakpoint
-            raise GraphDrained(str(self.control.drain_reason))
+        return place == BEGIN and self._halts  # not before: the graph may be done, or wait at a breakpoint
+
+    def halted(self) -> GraphDrained:
+        """Return what ends a run that must not begin its next step, as if it had been asked in time to drain."""
+        return GraphDrained(str(self.control.drain_reason))
 
 
 class ThreadRun(Run):
@@ -253,7 +252,9 @@ class ThreadRun(Run):
                 parts = self.job.graph.stream(self.job.input, self.job.config, **self.job.arguments(self.control))
                 with closing(parts):  # type: ignore[type-var]
                     for part in parts:
-                        self.take(part)
+                        if self.take(part):
+                            error = self.halted()
+                            break
         except BaseException as raised:
             error = raised
         self.finish(error)

@@ -64,7 +64,9 @@ class LoopRun(Run):
                 stream: AsyncIterator[Any] = self.job.graph.astream(self.job.input, self.job.config, **arguments)
                 async with aclosing(stream) as parts:  # type: ignore[type-var]
                     async for part in parts:
-                        self.take(part)
+                        if self.take(part):
+                            error = self.halted()
+                            break
         except BaseException as raised:  # also a cancellation: whoever asked for it waits for the end
             error = raised
         self.finish(error)
