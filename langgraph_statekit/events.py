@@ -379,22 +379,22 @@ class FailureRate:
         if not isinstance(event, Finished):
             return
         with self._lock:
-            self._rate()
+            was_high = self._rate()[1] and self._high  # it may have fallen while nothing happened
             slot = int(self._clock() // self._slot_s)
             if not self._counts or self._counts[-1][0] != slot:
                 self._counts.append((slot, [0, 0]))
             counts = self._counts[-1][1]
             counts[0] += 1
             counts[1] += isinstance(event, Failed)
-            rate, operations = self._rate()
-            was_high, self._high = self._high, rate >= self._threshold and operations >= self._min_operations
+            rate, self._high = self._rate()
             rises = self._high and not was_high
         if rises:
             self._alert(rate)
 
-    def _rate(self) -> tuple[float, int]:
+    def _rate(self) -> tuple[float, bool]:
         oldest = self._clock() // self._slot_s - _SLOTS
         while self._counts and self._counts[0][0] <= oldest:
             self._counts.popleft()
         operations = sum(counts[0] for _, counts in self._counts)
-        return sum(counts[1] for _, counts in self._counts) / max(operations, 1), operations
+        rate = sum(counts[1] for _, counts in self._counts) / max(operations, 1)
+        return rate, rate >= self._threshold and operations >= self._min_operations

@@ -64,6 +64,27 @@ def test_the_alert_comes_when_the_rate_reaches_the_threshold_and_again_only_afte
     assert alerts == [0.75, 0.5]
 
 
+def test_a_rate_that_fell_while_nothing_happened_is_told_when_it_rises_again() -> None:
+    clock, alerts = Clock(), list[float]()
+    hook = FailureRate(window_s=10, threshold=0.5, alert=alerts.append, min_operations=1, clock=clock)
+    tell(hook, [FAILED])
+    clock.now_s += 11
+    tell(hook, [FAILED])
+    assert alerts == [1, 1]
+
+
+def test_a_rate_that_rose_while_nothing_happened_is_told_with_the_next_operation() -> None:
+    clock, alerts = Clock(), list[float]()
+    hook = FailureRate(window_s=10, threshold=0.5, alert=alerts.append, min_operations=1, clock=clock)
+    tell(hook, [OK] * 5)
+    clock.now_s += 6
+    tell(hook, [FAILED] * 4)
+    clock.now_s += 6
+    assert alerts == []
+    tell(hook, [FAILED])
+    assert alerts == [1]
+
+
 def test_memory_does_not_grow_with_operations() -> None:
     clock = Clock()
     hook = FailureRate(window_s=6, clock=clock)
