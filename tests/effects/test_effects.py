@@ -318,12 +318,13 @@ def test_an_effect_costs_few_requests(store: Store, scope: str, requests: int) -
 def test_an_attempt_is_waited_for_no_longer_than_it_may_take_when_the_stores_clock_is_set_back(
     new_store: Callable[[str], Store], provider: Provider
 ) -> None:
-    with new_store("memory").open() as saver:
+    store = new_store("memory")
+    with store.open() as saver:
         ledger = EffectLedger(saver, lease_s=0.05)
         provider.dies_before = True
         with pytest.raises(Died):
             ledger.run("key", provider.charge, 5, config=AT)
-        cells = saver.backend._cells  # type: ignore[attr-defined]
+        cells = store._backend._cells  # type: ignore[attr-defined]
         ref = next(ref for ref in cells if ref.kind == "effect")
         cell, until_us = cells[ref]
         cells[ref] = cell._replace(rev=cell.rev + 3_600_000_000), until_us
