@@ -56,7 +56,8 @@ def migrate_threads(
         dry_run: Change nothing, take no lease, and return what would change.
 
     Raises:
-        Misuse: The saver has no state schema, the step is unknown, or one string was passed in place of a sequence.
+        Misuse: The saver is of another kind or has no state schema, the step is unknown, or one string was passed in
+            place of a sequence.
         Unavailable: The store did not answer; call again.
     """
     return run_sync(_batch(Side(saver, False), saver, thread_ids, step, wait_s, dry_run))
@@ -77,6 +78,8 @@ async def amigrate_threads(
 async def _batch(
     side: Side, saver: StatekitSaver, thread_ids: Sequence[str] | None, step: Step, wait_s: float, dry_run: bool
 ) -> Migrated:
+    if not isinstance(saver, StatekitSaver):
+        raise Misuse(f"a saver of this package is needed, not {type(saver).__name__}; of a Sampled its attribute saver")
     if not saver._schemas:
         raise Misuse("the saver has no state schema: pass saver.with_state(State)")
     if step not in get_args(Step):

@@ -29,6 +29,7 @@ from langgraph_statekit.checkpoint.comparing import (
 from langgraph_statekit.checkpoint.exact import lost
 from langgraph_statekit.checkpoint.lifecycle import Lifecycle
 from langgraph_statekit.checkpoint.run import run_sync
+from langgraph_statekit.checkpoint.sampled import Sampled
 from langgraph_statekit.checkpoint.sides import AnySaver, Side, listed, share_store, task_paths
 from langgraph_statekit.errors import Conflict, DataError, Misuse
 from langgraph_statekit.extras import load
@@ -116,6 +117,7 @@ async def _copy(
     left_out: Collection[str],
     report: Progress,
 ) -> Copied:
+    src, dst = await _unsampled(src), await _unsampled(dst)
     if src.saver is dst.saver:
         raise Misuse("src and dst are the same saver: copy_thread copies a thread within one store")
     if isinstance(thread_ids, str | bytes):
@@ -146,6 +148,14 @@ async def _copy(
         written += len(thread.entries) - len(done)
         skipped += len(done)
     return Copied(threads, written, skipped)
+
+
+async def _unsampled(side: Side) -> Side:
+    """Return the saver that a `Sampled` stands before, with all that was held: a copy leaves nothing out."""
+    while isinstance(side.saver, Sampled):
+        await side.call("flush")
+        side = Side(side.saver.saver, side.is_async)
+    return side
 
 
 async def _entries(side: Side, thread: str) -> list[Entry]:

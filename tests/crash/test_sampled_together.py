@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from langgraph_statekit import Fenced, Sampled, StatekitSaver
+from langgraph_statekit import Fenced, Misuse, Sampled, StatekitSaver, acopy_threads, copy_threads
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.records import SaveRow
 from tests.conformance import conforms
@@ -149,6 +149,30 @@ def test_updates_and_forks_go_on_from_what_was_held() -> None:
         _check(saver, "t")
     assert seen[0] == seen[1]
     sampled.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_copy_takes_what_is_held_and_leaves_no_step_out(mode: str) -> None:
+    def copied(*savers: Any) -> None:
+        if mode == "sync":
+            copy_threads(*savers)
+        else:
+            asyncio.run(acopy_threads(*savers))
+
+    plain, store, back = (StatekitSaver(MemoryBackend()) for _ in range(3))
+    _app(plain).invoke({"log": [LONG]}, config())
+    plain.label(config(), "end")
+    saver = Sampled(store, every=50, idle_s=NEVER_S)
+    copied(plain, saver)
+    assert list(store.list(None)) == list(plain.list(None))
+    _app(saver, interrupt_before=["last"]).invoke({"log": [LONG]}, config("held"), durability="sync")
+    assert saver._lanes.keys()
+    copied(saver, back)
+    assert list(back.list(None)) == list(store.list(None))
+    assert list(back.labels("t")) == ["end"]
+    with pytest.raises(Misuse, match="same saver"):
+        copied(saver, store)
+    saver.close()
 
 
 def test_what_a_worker_held_that_was_taken_over_is_dropped() -> None:

@@ -21,7 +21,7 @@ def test_another_device_goes_on_where_a_killed_process_was(
     if name not in pytestconfig.getoption("--stores"):
         pytest.skip("not asked for")
     store = new_store(name)
-    with store.open(encryption=None) as saver:
+    with store.open() as saver:
         sessions = SessionManager(saver, agent="support", version=1)
         made = sessions.create("ann")
         args = [store.url, json.dumps(store.options), made.session_id]

@@ -13,6 +13,7 @@ from langgraph.types import Command
 from langgraph_statekit import (
     Fenced,
     Misuse,
+    Sampled,
     SchemaTooNew,
     amigrate_threads,
     migrate_threads,
@@ -244,3 +245,5 @@ def test_what_a_batch_cannot_do_is_refused(store: Store, batch: Batch) -> None:
             batch(saver.with_state(Third), step="undo")
         with pytest.raises(Misuse, match="not one string"):
             batch(saver.with_state(Third), "t")
+        with pytest.raises(Misuse, match="attribute saver"):
+            batch(Sampled(saver.with_state(Third)))
