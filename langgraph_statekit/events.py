@@ -27,7 +27,7 @@ class Event:
 
     Attributes:
         store: Kind of the store: `sqlite`, `redis`, `postgres`, `object`, `memory`.
-        operation: The saver's sync method; `save` for a request that several saves share.
+        operation: The saver's sync method; `save` for a request that several saves share, `retention` after a put.
         thread_id: The thread; None if there is none, or several.
         checkpoint_ns: The namespace; None where the operation is not about one.
     """
@@ -78,7 +78,7 @@ class Loaded(Finished):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned(Finished):
-    """`prune`, `delete_for_runs` or `delete_thread` is done.
+    """`prune`, `delete_for_runs`, `delete_thread`, `sweep` or a pass of a saver's retention is done.
 
     Attributes:
         thread_ids: Threads that it changed or removed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,7 @@ class Engine(Requests):
         self._frames = frames
         self._saves = saves
         self.retention: Retention | None = None
+        self.retain: Callable[[str, Retention], Awaitable[int]] = self._retention
         self.pacing = Pacing()
         self.ttl_us: int | None = 0
         self.sweeping: Sweeping | None = None
@@ -177,13 +178,16 @@ class Engine(Requests):
             )
             yield [row for row in rows if row.ref in writes], frames, writes
 
-    async def _retain(self, thread: str, retention: Retention) -> None:
+    async def _retention(self, thread: str, retention: Retention) -> int:
         def plan(outline: Outline) -> Change:
             # What a crash undoes, the next pass does again.
             return replace(apply_policy(outline, retention, time.time_ns() // 1000), durable=False)
 
+        return await self._change(thread, plan)
+
+    async def _retain(self, thread: str, retention: Retention) -> None:
         try:
-            left = await self._change(thread, plan)
+            left = await self.retain(thread, retention)
         except StatekitError as error:  # the save is done; the next pass removes what stays
             _LOG.warning("retention of thread %r was put off: %s", from_text(thread), error)
         else:

@@ -101,6 +101,7 @@ class ObservedEngine(Engine):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         with self._operation(Saved, "put", config) as op:
+            op.engine.retain = self._retention
             return await op.engine.put(_Measuring(codec, op), config, checkpoint, metadata, new_versions)
 
     async def put_writes(
@@ -162,6 +163,11 @@ class ObservedEngine(Engine):
     async def prune(self, thread_ids: Sequence[str], strategy: str | Retention) -> None:
         with self._operation(Pruned, "prune") as op:
             await op.engine.prune(thread_ids, strategy)
+
+    async def _retention(self, thread: str, retention: Retention) -> int:
+        with self._operation(Pruned, "retention") as op:
+            op.thread_id = from_text(thread)
+            return await op.engine.retain(thread, retention)
 
     async def sweep(self, orphans_us: int) -> Swept:
         with self._operation(Pruned, "sweep") as op:
@@ -260,7 +266,7 @@ class _Measuring(Codec):
     """A codec that adds up the serialized bytes of one operation."""
 
     def __init__(self, codec: Codec, operation: _Operation) -> None:
-        super().__init__(codec.serde, codec.secret_keys, require_lease=codec.require_lease, schemas=codec.schemas)
+        vars(self).update(vars(codec))  # all that it is made of
         self._operation = operation
 
     def _typed(self, what: str, value: Any) -> tuple[str, bytes]:

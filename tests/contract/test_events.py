@@ -25,6 +25,7 @@ from langgraph_statekit import (
     Misuse,
     OpenTelemetryHook,
     PrometheusHook,
+    Retention,
     SessionManager,
     SessionSummarizer,
     Unavailable,
@@ -50,6 +51,8 @@ from tests.servers import redis_server
 from tests.stores_under_test import Store
 
 Faces = Callable[[StatekitSaver], Face]
+SLACK = 16
+"""Puts from one pass of retention to the next, at least."""
 
 
 Watched = Callable[..., Face]
@@ -107,6 +110,30 @@ async def test_every_operation_tells_one_event_with_its_thread_and_sizes(store: 
         (("a",), 0),
     ]
     assert LONG not in repr(events)
+
+
+async def test_what_retention_removes_after_a_put_is_told_apart_from_the_put(
+    store: Store, face: Faces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    with store.open(hooks=[events.append], retention=Retention(keep_last=1)) as real:
+        saver, at = face(real), config("a")
+        for step in range(2 * SLACK):
+            at = await put(saver, at, {"x": step}, {"x": step})
+        removed = 2 * SLACK - len(await ids(saver, config("a")))
+        told = [event for event in events if isinstance(event, Pruned)]
+        assert {(event.operation, event.thread_id, event.thread_ids) for event in told} == {("retention", "a", ("a",))}
+        assert sum(event.checkpoints for event in told) == removed > 0
+        assert sum(isinstance(event, Saved) for event in events) == 2 * SLACK
+
+        def gone(thread: str, ns: str | None = None) -> Any:
+            raise Unavailable("gone")
+
+        monkeypatch.setattr(real.backend, "outline", gone)
+        for step in range(SLACK):
+            at = await put(saver, at, {"x": step}, {"x": -step})
+    failed = [event for event in events if isinstance(event, Failed)]
+    assert {(event.operation, event.thread_id, event.error) for event in failed} == {("retention", "a", "Unavailable")}
 
 
 async def test_a_refused_value_is_a_failure_that_shows_nothing_of_it(watched: Watched) -> None:

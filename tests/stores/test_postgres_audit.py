@@ -18,7 +18,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from psycopg.conninfo import make_conninfo
 
-from langgraph_statekit import Misuse, PostgresSaver, migrate_threads
+from langgraph_statekit import Encryption, Misuse, PostgresSaver, migrate_threads
 from langgraph_statekit.checkpoint.audit import audit_text
 from langgraph_statekit.checkpoint.order import clock_us
 from tests.faces import checkpoint, config
@@ -28,6 +28,7 @@ from tests.versions.states import chain as versioned
 
 Audit = Callable[..., list[Any]]
 KEYS = ("source", "step", "user", "odd")
+SECRET = Encryption({"k": b"k" * 32}, "k")
 
 
 @pytest.fixture
@@ -67,6 +68,18 @@ def test_only_chosen_keys_are_readable_and_found_by_an_index(
 
 class Mood(Enum):
     GOOD = "good"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"hooks": [lambda event: None]}, {"encryption": SECRET}, {"hooks": [lambda event: None], "encryption": SECRET}],
+)
+def test_hooks_and_encryption_take_nothing_from_what_is_readable(
+    url: str, schema: str, audit: Audit, options: dict[str, Any]
+) -> None:
+    with PostgresSaver.from_url(url, schema=schema, audit_keys=KEYS, **options) as saver:
+        put(saver, "t", user="ann")
+    assert audit("SELECT thread_id, metadata ->> 'user' FROM audit") == [("t", "ann")]
 
 
 ODD: dict[str, tuple[Any, Any]] = {
