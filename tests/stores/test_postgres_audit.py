@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,7 +19,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from psycopg.conninfo import make_conninfo
 
-from langgraph_statekit import Encryption, Misuse, PostgresSaver, migrate_threads
+from langgraph_statekit import Encryption, Misuse, PostgresSaver, TieredSaver, migrate_threads, open_saver
 from langgraph_statekit.checkpoint.audit import audit_text
 from langgraph_statekit.checkpoint.order import clock_us
 from tests.faces import checkpoint, config
@@ -95,6 +96,21 @@ ODD: dict[str, tuple[Any, Any]] = {
     "tuple": ((1, (2,)), [1, [2]]),
     "none": (None, None),
 }
+
+
+def test_a_tiered_saver_over_it_stores_what_is_readable_and_brings_it_back(
+    url: str, schema: str, audit: Audit, tmp_path: Path
+) -> None:
+    options = {"schema": schema, "audit_keys": KEYS, "mode": "archive"}
+    with open_saver(url, cold=f"file://{tmp_path}", **options) as saver:
+        assert isinstance(saver, TieredSaver)
+        put(saver, "t", user="ann")
+        assert audit("SELECT thread_id, metadata ->> 'user' FROM audit") == [("t", "ann")]
+        saver.flush()
+        assert saver.archive("t")
+        assert audit("SELECT 1 FROM audit") == []
+        assert saver.restore(["t"]) == ["t"]
+        assert audit("SELECT thread_id, metadata ->> 'user' FROM audit") == [("t", "ann")]
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_statekit import (
     Encryption,
@@ -215,6 +216,9 @@ def test_what_cannot_be_two_tiers_is_refused(tmp_path: Path) -> None:
     refused: list[Callable[[], object]] = [
         lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", ttl_s=5), cold),
         lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", retention=Retention(keep_last=5)), cold),
+        lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", hooks=[print]), cold),
+        lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", secret_keys={"pin"}), cold),
+        lambda: TieredSaver(SqliteSaver(tmp_path / "a.db", serde=JsonPlusSerializer()), cold),
         lambda: TieredSaver(open_saver("memory://"), cold),
         lambda: TieredSaver(hot, "redis://localhost"),
         lambda: TieredSaver(hot, cold, mode="sometimes"),

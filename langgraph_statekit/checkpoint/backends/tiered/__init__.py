@@ -19,6 +19,8 @@ from langgraph_statekit.checkpoint.expiry import ORPHANS_US, Swept
 from langgraph_statekit.checkpoint.options import require_ids, require_numbers
 from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
+from langgraph_statekit.checkpoint.serde import StatekitSerializer
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.events import BacklogTold, Event, Hooks, HotStoreBehind, ReplicaTold
 from langgraph_statekit.extras import load
@@ -121,6 +123,7 @@ class TieredSaver(StatekitSaver):
         )
         self.tiers = tiered
         super().__init__(tiered, tenant=tenant, **options)
+        self._audit = hot._audit  # an option of that store
 
     def flush(self) -> None:
         """Return when the cold store and its replicas have all that was saved through this saver.
@@ -267,6 +270,8 @@ def _upper(hot: StatekitSaver, tenant: str | None) -> tuple[Backend, Tier]:
         raise Misuse("hot must be a saver of the same tenant")
     if hasattr(hot.backend, "inner") or hot._sync.ttl_us or hot.retention is not None or hot.require_lease:
         raise Misuse("give encryption, ttl_s, retention and require_lease to the TieredSaver, not to hot")
+    if hot.hooks or hot._secret_keys != SECRET_KEYS or type(hot.serde) is not StatekitSerializer:
+        raise Misuse("give hooks, secret_keys and serde to the TieredSaver, not to hot")
     kind = type(hot.backend).__name__
     if kind not in _TIERS:
         raise Misuse(f"hot must be a SqliteSaver, a RedisSaver or a PostgresSaver, not a {type(hot).__name__}")
