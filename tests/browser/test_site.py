@@ -22,9 +22,19 @@ CUT = """() => {
     const b = e.getBoundingClientRect();
     if (b.right > innerWidth + 1 || b.left < -1) out.push(`outside: ${e.textContent.slice(0, 60)}`);
   }
-  for (const e of document.querySelectorAll(".md-typeset__scrollwrap, .highlight code")) {
+  for (const e of document.querySelectorAll(".md-typeset__scrollwrap")) {
     if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "hidden")
       out.push(`cut: ${e.textContent.slice(0, 60)}`);
+  }
+  for (const e of document.querySelectorAll(".highlight code")) {
+    if (e.scrollWidth > e.clientWidth + 1) out.push(`cut: ${e.textContent.slice(0, 60)}`);
+    const button = e.closest(".highlight").querySelector("button");
+    if (!button) continue;
+    const b = button.getBoundingClientRect(), text = document.createRange();
+    text.selectNodeContents(e);
+    for (const line of text.getClientRects())
+      if (line.width && line.right > b.left + 1 && line.left < b.right && line.bottom > b.top + 1 && line.top < b.bottom - 1)
+        out.push(`a button over: ${e.textContent.slice(0, 60)}`);
   }
   return out;
 }"""
