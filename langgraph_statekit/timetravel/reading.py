@@ -32,6 +32,8 @@ Where: TypeAlias = int | str | Snapshot | Point | Branch | Predicate | None
 _DELTAS: Final = "counters_since_delta_snapshot"
 _MISSING: Final = object()
 _MOST_WRITES: Final = 500
+_MOST_STEPS_BACK: Final = 20
+"""So many are walked, one read each; for more the branch is listed without its values."""
 
 
 class Reading:
@@ -111,12 +113,20 @@ class Reading:
         return found[0]
 
     async def _back(self, count: int) -> Point:
+        if count > _MOST_STEPS_BACK:
+            points = await self.line(None)
+            if count < len(points):
+                return points[count]
+            raise self._too_short(len(points))
         left = count
         async for item in self._ancestors():
             if left == 0:
                 return point_of(item)
             left -= 1
-        raise CheckpointMissing(f"the current branch of {self._thread} has only {count - left} checkpoints")
+        raise self._too_short(count - left)
+
+    def _too_short(self, count: int) -> CheckpointMissing:
+        return CheckpointMissing(f"the current branch of {self._thread} has only {count} checkpoints")
 
     async def _ancestors(self) -> AsyncIterator[CheckpointTuple]:
         """Yield the latest checkpoint and those that it goes on from, nearest first, one read each."""

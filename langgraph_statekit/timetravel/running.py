@@ -8,10 +8,12 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import InvalidUpdateError
+from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_statekit.checkpoint.forking import FROM_KEY, TO_KEY, save_again
 from langgraph_statekit.errors import Misuse, NotMade
 from langgraph_statekit.rehearsal import MODE_KEY
+from langgraph_statekit.status import is_control
 from langgraph_statekit.timetravel.moments import Point, point_of
 from langgraph_statekit.timetravel.overlay import Overlay
 from langgraph_statekit.timetravel.purity import refused
@@ -123,6 +125,15 @@ class Running:
         if odd := next((name for name in names if name not in known), None):
             raise Misuse(f"stop_before names {odd!r}, which is no node of the graph")
 
+    def _require_channels(self, edit: object) -> None:
+        """Raise `Misuse` for an edit of a channel that there is not, which LangGraph would pass over in silence."""
+        graph = self._graph("a fork with an edit or as_node")
+        known = [name for name in graph.channels if not is_control(name)]
+        given = edit if isinstance(edit, Mapping) and isinstance(graph, CompiledStateGraph) else {}
+        odd = ", ".join(repr(name) for name in given if name not in known)
+        if odd and "__root__" not in known:
+            raise Misuse(f"edit names {odd}, which the graph does not have: {', '.join(map(repr, known))}")
+
     def _refuse(self, nodes: Collection[str]) -> None:
         if found := refused(self._graph("replay"), dict.fromkeys(nodes), self._pure):
             raise Misuse(
@@ -140,6 +151,7 @@ class Running:
             metadata = {**metadata, FROM_KEY: (await self._reading.point(None)).id}
         if edit is None and as_node is None:
             return await self._reading.snapshot(await self._copy(point, metadata))
+        self._require_channels(edit)
         config = self._run_config(point)
         config["metadata"] = {**config.get("metadata", {}), **metadata, TO_KEY: point.id}
         try:

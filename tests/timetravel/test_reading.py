@@ -253,6 +253,24 @@ def test_find_reads_about_as_often_as_a_bisection_does(in_memory: Any) -> None:
     assert len(asked) <= 12
 
 
+def test_a_checkpoint_far_back_is_found_without_reading_those_between(
+    real_sqlite: StatekitSaver, monkeypatch: Any
+) -> None:
+    put(real_sqlite, "t", [{"n": at} for at in range(200)])
+    tt = TimeTravel(real_sqlite, thread_id="t")
+    asked: list[str] = []
+    load = real_sqlite.backend.load
+    monkeypatch.setattr(
+        real_sqlite.backend, "load", lambda *args, **options: asked.append("") or load(*args, **options)
+    )
+    assert [tt[-where].values["n"] for where in (1, 20, 21, 22, 150, 200)] == [199, 180, 179, 178, 50, 0]
+    asked.clear()
+    tt[-150]
+    assert len(asked) < 10
+    with pytest.raises(CheckpointMissing, match="has only 200 checkpoints"):
+        tt[-201]
+
+
 class Deltas(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], DeltaChannel(lambda old, new: [*old, *(x for one in new for x in one)])]
     n: int

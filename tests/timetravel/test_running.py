@@ -249,3 +249,13 @@ def test_a_fork_keeps_the_version_of_the_state_that_it_copies(real_sqlite: State
     graph.invoke({"log": [{"text": "begun"}]}, named("t"))
     TimeTravel(real_sqlite, named("t")).fork(0)  # a saver without the schema does not know the version
     assert graph.invoke(None, named("t"))["log"] == [{"text": "begun"}, {"text": "seen"}]
+
+
+def test_an_edit_of_a_channel_that_there_is_not_is_refused_by_name(in_memory: Any) -> None:
+    graph = monitor(in_memory)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    tt = TimeTravel(graph, named("shop"))
+    latest = tt.at().id
+    with pytest.raises(Misuse, match=r"edit names 'pagse', which the graph does not have: .*'pages'"):
+        tt.fork(4, edit={"pagse": [], "round": 1}, as_node="crawl")
+    assert tt.at().id == latest
