@@ -11,7 +11,7 @@ from langgraph_statekit.checkpoint.plain import text
 from langgraph_statekit.readable import clipped
 from langgraph_statekit.timetravel.decisions import CALL
 from langgraph_statekit.timetravel.glance import one_line
-from langgraph_statekit.timetravel.moments import Moment, Point, ran
+from langgraph_statekit.timetravel.moments import Moment, Point, open_task, ran
 
 BAD: Final = "bad"
 WARN: Final = "warn"
@@ -178,7 +178,7 @@ def _open(moments: Sequence[Moment]) -> Iterator[Finding]:
     """Yield errors that tasks raised, and what the newest checkpoint waits for."""
     for at, moment in enumerate(moments):
         for error in moment.status.errors:
-            yield Finding(BAD, f"a task raised {one_line(error, 200)} after {_at(moment)}", moment.point)
+            yield Finding(BAD, f"{open_task(moment)} raised {one_line(error, 200)} after {_at(moment)}", moment.point)
         if at == len(moments) - 1:
             for each in moment.status.interrupts:
                 yield Finding(NOTE, f"it waits for an answer to {one_line(each, 160)}", moment.point)

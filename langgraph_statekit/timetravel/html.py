@@ -24,6 +24,9 @@ _OPEN_FINDINGS: Final = 6
 _LINE: Final = 90
 _DOT: Final = 12
 _CROWD: Final = 60
+_BAR: Final = " <span class='sk-sep'>|</span> "
+"""Seen only where the styles are removed, and with them the columns."""
+_ABSENT: Final = {"before": "added", "after": "removed"}
 _LEVELS: Final = {"bad": "✕", "warn": "!", "note": "i"}
 
 
@@ -86,6 +89,8 @@ def _legend() -> str:
         ("▲", "fork", "fork"),
         ("◌", "fork", "rolled back to"),
         ("✕", "bad", "a task failed"),
+        ("Ⅱ", "loop", "waits for an answer"),
+        ("⚑", "label", "labelled"),
     )
     items = "".join(
         f"<li><span class='sk-c-{kind}' aria-hidden='true'>{sign}</span> {name}</li>" for sign, kind, name in kinds
@@ -114,9 +119,9 @@ def _row(moment: Moment, shown: Shown, anchor: str, lane: str, depth: int) -> st
         f"<details class='sk-row' id='{anchor}{place(point)}'{inset}><summary>"
         f"<span class='sk-sign sk-c-{kind}' aria-hidden='true'>{sign}</span> "
         f"<span class='sk-step'>{attr(step_name(point), 12)}</span> "
-        f"<span class='sk-node' title='{attr(node, 400)}'><bdi>{attr(node, 60)}</bdi></span> "
-        f"<span class='sk-what'>{' '.join(badges)} <bdi>{attr(headline(moment, 160), 200)}</bdi></span> "
-        f"<span class='sk-num'>{attr(duration(moment.duration_s))}</span> "
+        f"<span class='sk-node' title='{attr(node, 400)}'><bdi>{attr(node, 60)}</bdi></span>{_BAR}"
+        f"<span class='sk-what'>{_BAR.join([*badges, f'<bdi>{attr(headline(moment, 160), 200)}</bdi>'])}</span>{_BAR}"
+        f"<span class='sk-num'>{attr(duration(moment.duration_s))}</span>{_BAR}"
         f"<span class='sk-num'>{attr(size(moment.size_bytes))}</span>"
         f"</summary><div class='sk-body'>{''.join(_body(moment))}</div></details>"
     )
@@ -158,25 +163,23 @@ def _trail(trail: Iterable[Decision]) -> str:
 
 
 def changes_table(changes: Iterable[Change], most: int = 500) -> str:
-    """Return differences as a table."""
-    head = (
-        "<tr><th scope='col'></th><th scope='col'>where</th><th scope='col'>before</th><th scope='col'>after</th></tr>"
-    )
+    """Return differences as a table; a side that none of them has is left out."""
+    told = list(changes)
+    sides = [side for side, absent in _ABSENT.items() if any(each.kind != absent for each in told)]
+    head = "".join(f"<th scope='col'>{title}</th>" for title in ("", "where", *sides))
     rows = (
         f"<tr class='sk-k-{each.kind}'><td title='{each.kind}'>{attr(SIGNS[each.kind])}</td>"
         f"<td><bdi>{attr(each.path, 160)}</bdi></td>"
-        f"{_sides(each, most)}</tr>"
-        for each in changes
+        f"{''.join(_side(each, side, most) for side in sides)}</tr>"
+        for each in told
     )
     place = "class='sk-wide' tabindex='0' role='region' aria-label='Changes'"
-    return f"<div {place}><table>{head}{''.join(rows)}</table></div>"
+    return f"<div {place}><table><tr>{head}</tr>{''.join(rows)}</table></div>"
 
 
-def _sides(each: Change, most: int) -> str:
-    if each.kind in ("added", "removed"):
-        side = each.after if each.kind == "added" else each.before
-        return f"<td colspan='2'><bdi>{attr(_pretty(side), most)}</bdi></td>"
-    return "".join(f"<td><bdi>{attr(_pretty(side), most)}</bdi></td>" for side in (each.before, each.after))
+def _side(each: Change, side: str, most: int) -> str:
+    shown = "" if each.kind == _ABSENT[side] else attr(_pretty(getattr(each, side)), most)
+    return f"<td><bdi>{shown}</bdi></td>"
 
 
 def _state(moment: Moment) -> Iterator[str]:
@@ -204,10 +207,11 @@ def _pretty(value: Any) -> str:
     return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def diff_page(changes: Iterable[Change]) -> str:
-    """Return differences for a notebook's output."""
+def diff_page(changes: Iterable[Change], title: str = "") -> str:
+    """Return differences for a notebook's output, with a line above them if one is given."""
     told = list(changes)
-    body = changes_table(told, 2000) if told else "<p class='sk-sum'>No value differs.</p>"
+    body = f"<p>{attr(title)}</p>" if title else ""
+    body += changes_table(told, 2000) if told else "<p class='sk-sum'>No value differs.</p>"
     return f"<section class='sk-tt' aria-label='Differences'><style>{STYLE}</style>{body}</section>"
 
 

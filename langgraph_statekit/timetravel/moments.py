@@ -16,6 +16,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph_statekit.checkpoint.forking import NULL_TASK, REASON_KEY, TO_KEY
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.plain import plain
+from langgraph_statekit.readable import clipped
 from langgraph_statekit.status import Status, is_control, next_nodes, status_of
 from langgraph_statekit.timetravel.decisions import Decision, decisions, tokens_of
 from langgraph_statekit.timetravel.diff import Change, diff, is_secret
@@ -152,6 +153,11 @@ class Moment:
     size_bytes: int
     tokens: int
     duration_s: float | None
+
+
+def open_task(moment: Moment) -> str:
+    """Return which node's task is open after a checkpoint, if it can be but one: it raised what was raised."""
+    return f"node {clipped(moment.status.next[0], 60)!r}" if len(moment.status.next) == 1 else "a task"
 
 
 def state_of(item: CheckpointTuple) -> dict[str, Any]:

@@ -113,12 +113,16 @@ class Comparison:
     only_y: Sequence[Point]
     changes: Diff
 
-    def __repr__(self) -> str:
+    @property
+    def _told(self) -> str:
         shared = f"both go on from step {step_name(self.ancestor)}" if self.ancestor else "they share no checkpoint"
-        return f"{shared}; {len(self.only_x)} and {len(self.only_y)} checkpoints since\n{self.changes}"
+        return f"{shared}; {len(self.only_x)} and {len(self.only_y)} checkpoints since"
+
+    def __repr__(self) -> str:
+        return f"{self._told}\n{self.changes}"
 
     def _repr_html_(self) -> str:
-        return self.changes._repr_html_()
+        return diff_page(self.changes, self._told)
 
 
 class Pending(NamedTuple):

@@ -41,7 +41,8 @@ def timeline_svg(shown: Shown, *, linked: bool = False) -> str:
 
     Args:
         shown: The timeline.
-        linked: Whether links lie over the dots, which tell of them.
+        linked: Whether links lie over the dots, which tell of them; where a viewer removes the drawing and leaves its
+            texts, these are few then.
     """
     moments = [*reversed(shown.page.moments)]
     if not moments:
@@ -55,18 +56,18 @@ def timeline_svg(shown: Shown, *, linked: bool = False) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{title}" width="100%" '
         f'height="{tall + 2 * _BARS}" font-family="system-ui,sans-serif" font-size="11">',
-        f"<title>{title}</title>",
+        "" if linked else f"<title>{title}</title>",
     ]
     parts += (line for lane in lanes for line in _lines(lane, x, y))
     parts += (_name(lane, at) for at, lane in enumerate(lanes))
     parts += (each for moment in moments if moment.point.id in y for each in _dot(moment, shown, x, y, linked))
     if left:
         more = f"and {left} more lane{'s' * (left > 1)}, listed below"
-        parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{more}</text>')
+        parts.append(f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{len(lanes) * LANE + 12}">{more} </text>')
     times = [moment.duration_s or 0.0 for moment in moments]
-    parts += _bars("time", times, tall, [duration(value) for value in times])
+    parts += _bars("time", times, tall, [duration(value) for value in times], linked)
     sizes = [float(moment.size_bytes) for moment in moments]
-    parts += _bars("state", sizes, tall + _BARS, [size(int(value)) for value in sizes])
+    parts += _bars("state", sizes, tall + _BARS, [size(int(value)) for value in sizes], linked)
     return "".join([*parts, "</svg>"])
 
 
@@ -88,7 +89,7 @@ def _lines(lane: Lane, x: dict[str, str], y: dict[str, int]) -> Iterator[str]:
 def _name(lane: Lane, at: int) -> str:
     name = attr(f"{'↳ ' * bool(lane.depth)}{lane.name}", 60)
     place = f'x="4" y="{at * LANE + 12}" direction="ltr" unicode-bidi="embed"'
-    return f'<text class="sk-svg-text" fill="{_FG}" {place}>{name}</text>'
+    return f'<text class="sk-svg-text" fill="{_FG}" {place}>{name} </text>'
 
 
 def _dot(moment: Moment, shown: Shown, x: dict[str, str], y: dict[str, int], linked: bool) -> Iterator[str]:
@@ -105,7 +106,8 @@ def told(moment: Moment, shown: Shown) -> str:
     point = moment.point
     labels = "".join(f" [{clipped(label, 40)}]" for label in shown.labels_at(point))
     by = clipped(ran(moment), 60)
-    return attr(f"step {step_name(point)}{labels}, {by}: {headline(moment, 120)} ({clock(point)})", 400)
+    facts = ", ".join(filter(None, (duration(moment.duration_s), size(moment.size_bytes), clock(point))))
+    return attr(f"step {step_name(point)}{labels}, {by}: {headline(moment, 120)} ({facts})", 400)
 
 
 def dot_links(shown: Shown, anchor: str) -> str:
@@ -152,11 +154,11 @@ def _shape(moment: Moment, kind: str, labelled: bool) -> Iterator[str]:
         yield '<path class="sk-svg-bar" fill="#57606a" d="M-3-14h6v6l-3-2-3 2Z"/>'
 
 
-def _bars(name: str, values: Sequence[float], top: int, texts: Sequence[str]) -> Iterator[str]:
+def _bars(name: str, values: Sequence[float], top: int, texts: Sequence[str], linked: bool) -> Iterator[str]:
     most = max(values)
     yield (
         f'<text class="sk-svg-text" fill="{_FG}" x="4" y="{top + 12}">{name}, at most '
-        f"{texts[values.index(most)] if most else 'unknown'}</text>"
+        f"{texts[values.index(most)] if most else 'unknown'} </text>"
     )
     if not most:
         return
@@ -166,9 +168,10 @@ def _bars(name: str, values: Sequence[float], top: int, texts: Sequence[str]) ->
         tall = max(math.sqrt(max(value, 0) / most) * (_BARS - 20), 1 if value > 0 else 0)
         if tall:
             left = _across(at, len(values)) - 0.35 * wide
+            title = "" if linked else f"<title>{name} {attr(texts[at])}</title>"
             yield (
                 f'<rect class="sk-svg-bar" fill="{_FG}" x="{left:.2f}%" y="{top + _BARS - 4 - tall:.1f}" '
-                f'width="{wide * 0.7:.2f}%" height="{tall:.1f}"><title>{name} {attr(texts[at])}</title></rect>'
+                f'width="{wide * 0.7:.2f}%" height="{tall:.1f}">{title}</rect>'
             )
 
 

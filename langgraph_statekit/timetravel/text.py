@@ -10,7 +10,7 @@ from langgraph_statekit.readable import clipped, duration, harmless, printable, 
 from langgraph_statekit.timetravel.decisions import ASKED, CALL, REASON, RESULT, SAID, Decision
 from langgraph_statekit.timetravel.diff import Change
 from langgraph_statekit.timetravel.glance import one_line
-from langgraph_statekit.timetravel.moments import Moment, Point, ran
+from langgraph_statekit.timetravel.moments import Moment, Point, open_task, ran
 from langgraph_statekit.timetravel.shown import Shown
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
@@ -65,16 +65,16 @@ def headline(moment: Moment, most: int = 160) -> str:
         more = (f", {key} {point.rollback[key]}" for key in ("item", "attempt") if key in point.rollback)
         return clipped(f"went back to here: {point.rollback['reason']}{''.join(more)}", most)
     if moment.status.errors:
-        return f"raised {one_line(moment.status.errors[0], most)}"
+        return f"then {open_task(moment)} raised {one_line(moment.status.errors[0], most)}"
     if moment.status.interrupts:
-        return f"asks {one_line(moment.status.interrupts[0], most)}"
+        return f"then {open_task(moment)} asks {one_line(moment.status.interrupts[0], most)}"
     if moment.decisions:
         return _decided(moment.decisions, most)
     if moment.changes is None:
         return "its parent is not stored"
     if not moment.changes:
         return "a copy of the checkpoint that it goes on from" if point.source == "fork" else "changed nothing"
-    return clipped("; ".join(_by_channel(moment.changes, most)) + "; ..." * moment.more, most)
+    return clipped("; ".join(_by_channel(moment.changes, most)) + " and more" * moment.more, most)
 
 
 def _decided(told: Sequence[Decision], most: int) -> str:

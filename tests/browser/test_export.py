@@ -7,43 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 
 from langgraph_statekit import StatekitSaver, TimeTravel
+from langgraph_statekit.timetravel.html import page as document
+from tests.browser.measures import BOXES, CONTRAST, LEAST_CONTRAST, OPEN_ALL
 from tests.timetravel.conftest import real_sqlite  # noqa: F401  (a fixture)
-from tests.timetravel.kit import HTML, START_OF_SHOP, hostile, monitor, named, talk
-
-# Read from outside: scripts of the page itself are off.
-BOXES = """() => {
-  const seen = (e) => { const b = e.getBoundingClientRect(); return b.width > 0 && b.height > 0 };
-  const out = [];
-  for (const e of document.querySelectorAll(".sk-tt *")) {
-    if (!seen(e) || e.closest("svg")) continue;
-    const b = e.getBoundingClientRect();
-    if (b.right > innerWidth + 1 || b.left < -1) out.push(`outside: ${e.className || e.tagName}`);
-    if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "hidden") out.push(`cut: ${e.className}`);
-  }
-  for (const row of document.querySelectorAll(".sk-row > summary")) {
-    const cells = [...row.children].filter(seen).map((e) => e.getBoundingClientRect());
-    for (let i = 0; i < cells.length; i++) for (let j = i + 1; j < cells.length; j++) {
-      const [a, b] = [cells[i], cells[j]];
-      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1) out.push("overlap in a row");
-    }
-  }
-  const texts = [...document.querySelectorAll(".sk-pic > div > svg > text")].map((e) => e.getBoundingClientRect());
-  const dots = [...document.querySelectorAll(".sk-pic > div > svg > svg")].map((e) => e.getBoundingClientRect());
-  const wide = document.querySelector(".sk-pic").getBoundingClientRect();
-  for (const a of texts) if (a.right > wide.right + 1) out.push("a text of the picture is cut");
-  for (const a of texts) for (const b of [...texts, ...dots]) {
-    if (a !== b && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2)
-      out.push("overlap in the picture");
-  }
-  const links = [...document.querySelectorAll(".sk-hot")].map((e) => e.getBoundingClientRect());
-  dots.forEach((dot, i) => {
-    const [x, y] = [links[i].left + links[i].width / 2, links[i].top + links[i].height / 2];
-    if (Math.abs(x - (dot.left + dot.right) / 2) > 2 || Math.abs(y - (dot.top + dot.bottom) / 2) > 6) out.push("a link is beside its dot");
-  });
-  return out;
-}"""
+from tests.timetravel.kit import EMOJI, HTML, LONG, RTL, START_OF_SHOP, hostile, monitor, named, put, talk
 
 
 def incident(saver: StatekitSaver) -> TimeTravel:
@@ -65,8 +35,44 @@ def broken(saver: StatekitSaver) -> TimeTravel:
     return TimeTravel(saver, thread_id=HTML)
 
 
-@pytest.mark.parametrize("make", [incident, chat, broken])
-def test_the_export_is_whole_without_scripts(
+def deep(saver: StatekitSaver) -> TimeTravel:
+    graph: Any = None
+    for depth in range(4):
+        outer: Any = StateGraph(dict)
+        outer.add_node(f"prepare_the_material_of_depth_{depth}", lambda state: state)
+        outer.add_node(f"level_{depth}", graph or (lambda state: state))
+        outer.add_edge(START, f"prepare_the_material_of_depth_{depth}")
+        outer.add_edge(f"prepare_the_material_of_depth_{depth}", f"level_{depth}")
+        graph = outer.compile(checkpointer=saver if depth == 3 else None)
+    graph.invoke({"x": 1}, named("deep"), durability="sync")
+    return TimeTravel(graph, named("deep"))
+
+
+def failed(saver: StatekitSaver) -> TimeTravel:
+    """Nodes whose names are meant to break a page, the last of which raises."""
+
+    def fail(state: Any) -> Any:
+        raise ValueError("no price " + "x" * 300)
+
+    graph: Any = StateGraph(dict)
+    before = START
+    for name in (*(f"{at} {name}" for at in range(3) for name in (HTML.replace(":", ""), EMOJI, RTL)), LONG):
+        graph.add_node(name, fail if name == LONG else lambda state: {**state, "n": len(state)})
+        graph.add_edge(before, name)
+        before = name
+    graph = graph.compile(checkpointer=saver)
+    with pytest.raises(ValueError, match="no price"):
+        graph.invoke({"x": 1}, named("failed"), durability="sync")
+    return TimeTravel(graph, named("failed"))
+
+
+def long(saver: StatekitSaver) -> TimeTravel:
+    put(saver, "long", [{"n": at, "pages": [1, 2] if at < 90 else []} for at in range(120)])
+    return TimeTravel(saver, thread_id="long")
+
+
+@pytest.mark.parametrize("make", [incident, chat, broken, deep, failed, long])
+def test_the_export_is_whole_and_readable_without_scripts(
     make: Callable[[StatekitSaver], TimeTravel],
     browser: Any,
     real_sqlite: StatekitSaver,  # noqa: F811
@@ -87,7 +93,7 @@ def test_the_export_is_whole_without_scripts(
             shot(page, name)
             assert page.evaluate(BOXES) == [], name
             rows = page.locator("details.sk-row")
-            assert rows.count() == page.locator(".sk-pic a.sk-hot").count() > 10
+            assert rows.count() >= page.locator(".sk-pic a.sk-hot").count() > 10
             first = rows.first
             assert not first.locator(".sk-body").is_visible()
             first.locator("> summary").focus()
@@ -96,8 +102,10 @@ def test_the_export_is_whole_without_scripts(
             first.locator(".sk-chan > summary").first.click()
             assert first.locator("pre").first.is_visible()
             shot(page, f"{name}-open")
+            page.evaluate(OPEN_ALL)
             assert page.evaluate(BOXES) == [], f"{name}, opened"
-            assert "broken" not in page.title() or make is broken
+            assert page.evaluate(CONTRAST) >= LEAST_CONTRAST, name
+            assert "broken" not in page.title() or make in (broken, failed)
             assert page.locator("script, img, iframe").count() == 0
             assert asked == [path.as_uri()]
             context.close()
@@ -121,24 +129,30 @@ def test_the_cause_of_the_incident_is_on_the_first_screen(
     page.close()
 
 
-def test_text_has_enough_contrast_in_light_and_dark(browser: Any, real_sqlite: StatekitSaver, tmp_path: Path) -> None:  # noqa: F811
-    path = incident(real_sqlite).to_html(tmp_path / "page.html")
-    for scheme in ("light", "dark"):
-        page = browser.new_page(viewport={"width": 800, "height": 1000}, color_scheme=scheme, java_script_enabled=False)
-        page.goto(path.as_uri())
-        worst = page.evaluate("""() => {
-          const parts = (c) => c.match(/[\\d.]+/g).map(Number);
-          const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => { v /= 255;
-            return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-          const under = (e) => { for (; e; e = e.parentElement) { const c = parts(getComputedStyle(e).backgroundColor);
-            if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
-          let worst = 21;
-          for (const e of document.querySelectorAll(".sk-tt *")) {
-            if (e.closest("svg") || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
-            const [a, b] = [light(parts(getComputedStyle(e).color)), light(under(e))];
-            worst = Math.min(worst, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
-          }
-          return worst;
-        }""")
-        assert worst >= 4.5, scheme
-        page.close()
+def test_answers_are_whole_and_readable(
+    browser: Any,
+    real_sqlite: StatekitSaver,  # noqa: F811
+    tmp_path: Path,
+    shot: Callable[[Any, str], None],
+) -> None:
+    shop, agent = incident(real_sqlite), chat(real_sqlite)
+    answers = {
+        "compare": shop.compare(shop.branches()[1]),
+        "diff": agent.diff(1, 6),
+        "at": shop[4],
+        "inside": agent.inside(6)[0],
+    }
+    for name, answer in answers.items():
+        path = tmp_path / f"{name}.html"
+        path.write_text(document(name, answer._repr_html_()), encoding="utf-8")
+        for width, scheme in ((800, "dark"), (1600, "light")):
+            page = browser.new_page(
+                viewport={"width": width, "height": 1000}, color_scheme=scheme, java_script_enabled=False
+            )
+            page.goto(path.as_uri())
+            page.evaluate(OPEN_ALL)
+            shot(page, f"answer-{name}-{width}-{scheme}")
+            assert page.evaluate(BOXES) == [], f"{name}, {width}"
+            assert page.evaluate(CONTRAST) >= LEAST_CONTRAST, f"{name}, {scheme}"
+            assert page.get_by_text("both go on from step 4").count() == (name == "compare")
+            page.close()

@@ -30,7 +30,7 @@ TAGS = PAGE_TAGS | {
 }
 ATTRIBUTES = {
     *("lang", "charset", "name", "content", "http-equiv", "class", "id", "style", "title", "href", "role", "tabindex"),
-    *("aria-label", "aria-hidden", "scope", "colspan", "dir", "direction", "unicode-bidi", "xmlns", "viewbox"),
+    *("aria-label", "aria-hidden", "scope", "dir", "direction", "unicode-bidi", "xmlns", "viewbox"),
     *("width", "height", "x", "y", "x1", "x2", "y1", "y2", "r", "d", "fill", "stroke", "overflow"),
     *("stroke-width", "stroke-dasharray", "font-family", "font-size"),
 }
@@ -146,6 +146,32 @@ def test_the_incident_shows_its_cause_in_the_first_lines(real_sqlite: StatekitSa
     assert page.index("pages became empty at step 5") < page.index("<svg") < page.index("class='sk-row'")
 
 
+def test_an_error_and_a_question_name_the_node_that_they_are_of(real_sqlite: StatekitSaver) -> None:
+    def fail(state: Log) -> Log:
+        raise ValueError("no price")
+
+    graph: Any = StateGraph(Log)
+    graph.add_node("look", lambda state: {"log": ["looked"]})
+    graph.add_node("cut", fail)
+    graph = graph.add_edge(START, "look").add_edge("look", "cut").compile(checkpointer=real_sqlite)
+    with pytest.raises(ValueError, match="no price"):
+        graph.invoke({"log": []}, named("t"), durability="sync")
+    told = repr(TimeTravel(graph, named("t")))
+    assert "node 'cut' raised ValueError('no price') after step 1 (node 'look')" in told
+    assert "then node 'cut' raised ValueError('no price')" in told
+    assert "then node 'ask' asks" in repr(TimeTravel(talk(real_sqlite), named("agent")))
+
+
+def test_a_comparison_says_where_both_came_apart(in_memory: Any) -> None:
+    graph = monitor(in_memory)
+    graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
+    tt = TimeTravel(graph, named("shop"))
+    tt.fork(4)
+    compared = tt.compare(tt.branches()[1])
+    for text in (repr(compared), compared._repr_html_()):
+        assert "both go on from step 4; 14 and 1 checkpoints since" in text
+
+
 def test_a_healthy_run_has_nothing_that_stands_out(real_sqlite: StatekitSaver) -> None:
     graph = monitor(real_sqlite, empty_from=99, rounds=7)
     graph.invoke(START_OF_SHOP, named("shop"), durability="sync")
@@ -234,7 +260,7 @@ def test_without_styles_the_same_text_is_there(real_sqlite: StatekitSaver) -> No
     text = re.sub(r"<style>.*?</style>|<svg.*</svg>", "", page)
     text = re.sub(r"</(?:p|li|h3|h4|h5|summary|td|dt|dd|div)>", "\n", text)
     words = re.sub(r" +", " ", re.sub(r"<[^>]+>", "", text))
-    assert "● 5 think → get_price(sku=&quot;A-1&quot;" in words
+    assert "● 5 think | → get_price(sku=&quot;A-1&quot;" in words
     assert "What stands out\n" in words
 
 
