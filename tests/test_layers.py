@@ -48,7 +48,7 @@ LAYERS = [
     {"checkpoint.serde"},
     {"events", "checkpoint.run", "checkpoint.backend"},
     {"context.policy", "context.tokens", "context.numbers", "context.words", "context.languages"},
-    {"context.copies", "context.plain_text", "context.window"},
+    {"context.chain", "context.copies", "context.plain_text", "context.window"},
     {"context.digest", "context.placeholders", "context.repair", "context.verbatim", "context.fitting", "context.lint"},
     {"context.pins"},
     {"context.extract", "context.summaries", "context.plan", "context.shown"},
