@@ -69,7 +69,7 @@ def dog() -> Iterator[Callable[..., Watchdog]]:
     made: list[Watchdog] = []
 
     def make(clock: Clock, **options: Any) -> Watchdog:
-        quick = {"every_s": 0.05, "grace_s": 0.1, "stop_s": 0.1, "policy": Rollback(backoff=Backoff(first_s=0))}
+        quick = {"every_s": 0.05, "grace_s": 0.1, "stop_s": 1, "policy": Rollback(backoff=Backoff(first_s=0))}
         made.append(Watchdog(app.make, checks=[clock.look], clock=clock, isolation="process", **{**quick, **options}))
         return made[-1]
 
