@@ -35,6 +35,21 @@ def quick(real: StatekitSaver, shown: Callable[[SessionManager], Any]) -> Callab
     return make
 
 
+async def soon(manager: SessionManager, session_id: str) -> None:
+    """Let a session expire in `SHORT_S`, however long it took to use it."""
+    await manager._async.change(session_id, lambda record, now_us: record.used(idle_us=int(SHORT_S * 1e6)))
+
+
+async def talked(real: StatekitSaver, text: str = "hello", **options: Any) -> Any:
+    """Return a session that was used, and will soon expire."""
+    patient = SessionManager(real, agent="support", version=1, warn_s=0, **options)
+    made = await patient.acreate("ann")
+    async with patient.turn(made.session_id) as turn:
+        await chat(real).ainvoke(says(text), turn.config)
+    await soon(patient, made.session_id)
+    return made
+
+
 async def expired(sessions: Any, session_id: str) -> None:
     """Wait until a session has expired."""
 
@@ -47,9 +62,7 @@ async def expired(sessions: Any, session_id: str) -> None:
 async def test_a_session_that_nobody_uses_expires_and_stays_readable(quick: Any, real: StatekitSaver) -> None:
     sessions, events = quick(), list[Any]()
     telling = quick(hooks=[events.append])
-    made = await sessions.acreate("ann")
-    async with sessions.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
+    made = await talked(real)
     await expired(sessions, made.session_id)
     assert [one.session_id for one in await sessions.alist(status="expired")] == [made.session_id]
     assert await sessions.alist(status="idle") == []
@@ -173,9 +186,7 @@ async def test_what_an_expired_session_leaves_is_a_policy(quick: Any, real: Stat
         return {"user": session.user_id, "last": values["messages"][-1].content}
 
     asked = quick(on_expiry=summary)
-    made = await asked.acreate("ann")
-    async with asked.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
+    made = await talked(real, on_expiry=summary)
     await expired(asked, made.session_id)
     assert await quick().aclean() == (0, 0, 0, 1)  # has no such function
     assert await asked.aclean() == (0, 1, 0, 0)
@@ -183,9 +194,7 @@ async def test_what_an_expired_session_leaves_is_a_policy(quick: Any, real: Stat
     assert (found.status, found.left) == ("expired", {"user": "ann", "last": "you said hello"})
     assert await real.aget_tuple({"configurable": {"thread_id": made.session_id}}) is None
     gone = quick(on_expiry="delete")
-    made = await gone.acreate("ann")
-    async with gone.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
+    made = await talked(real, on_expiry="delete")
     await expired(gone, made.session_id)
     assert await gone.aclean() == (0, 1, 1, 0)
     with pytest.raises(SessionMissing):
@@ -203,9 +212,7 @@ async def test_a_summary_that_fails_loses_nothing_and_is_asked_for_again(quick: 
         return answer
 
     sessions = quick(on_expiry=summary)
-    made = await sessions.acreate("ann")
-    async with sessions.turn(made.session_id) as turn:
-        await chat(real).ainvoke(says("hello"), turn.config)
+    made = await talked(real, on_expiry=summary)
     await expired(sessions, made.session_id)
     for _ in range(2):
         assert await sessions.aclean() == (0, 0, 0, 1)
@@ -228,11 +235,11 @@ async def test_a_thread_that_cannot_be_read_holds_up_no_other_summary(quick: Any
 
 async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real: StatekitSaver) -> None:
     sessions, graph = quick(), chat(real)
-    waiting = await sessions.acreate("ann")
-    async with sessions.turn(waiting.session_id) as turn:
-        await graph.ainvoke(says("ask"), turn.config)
-    long = await sessions.acreate("ann")
-    async with sessions.turn(long.session_id) as turn:
+    waiting = await talked(real, "ask")
+    patient = SessionManager(real, agent="support", version=1)
+    long = await patient.acreate("ann")
+    async with patient.turn(long.session_id) as turn:
+        await soon(patient, long.session_id)
         other = await sessions.acreate("bob")
         await expired(sessions, other.session_id)
         cleaned = await sessions.aclean()
@@ -241,11 +248,8 @@ async def test_a_long_turn_and_a_waiting_session_do_not_expire(quick: Any, real:
         await graph.ainvoke(says("still here"), turn.config)
     assert (await sessions.aget(long.session_id)).message_count == 2
     assert (await sessions.aget(waiting.session_id)).status == "waiting"
-    impatient = quick(expire_waiting=True)
-    made = await impatient.acreate("ann")
-    async with impatient.turn(made.session_id) as turn:
-        await graph.ainvoke(says("ask"), turn.config)
-    await expired(impatient, made.session_id)
+    made = await talked(real, "ask", expire_waiting=True)
+    await expired(quick(expire_waiting=True), made.session_id)
 
 
 async def test_a_store_that_removes_threads_removes_their_sessions_too(durable_store: Store) -> None:

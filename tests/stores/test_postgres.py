@@ -136,7 +136,7 @@ def test_many_workers_may_set_up_an_empty_database_at_once(url: str, schema: str
 
     together(16, start)
     assert query(url, f'SELECT count(*) FROM "{schema}".threads') == [(16,)]
-    assert query(url, f'SELECT version FROM "{schema}".migrations ORDER BY 1') == [(1,), (2,), (3,), (4,)]
+    assert query(url, f'SELECT version FROM "{schema}".migrations ORDER BY 1') == [(n,) for n in sorted(migrations())]
 
 
 def test_a_role_without_the_right_to_create_works_once_the_schema_exists(url: str, schema: str) -> None:
