@@ -185,6 +185,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         one = command(name, run, f"{told}; the URL has ?cold=URL in it")
         one.add_argument("threads", nargs="*", metavar="THREAD")
         one.add_argument("--all", action="store_true", help="all threads of the store")
+        if name == "verify":
+            one.add_argument("--repair", action="store_true", help="make heads anew that are missing or damaged")
         if name == "restore":
             told = "as it was at this time (2025-12-24T18:00+01:00; in UTC without offset), or at this checkpoint"
             one.add_argument("--at", metavar="TIME|CHECKPOINT", help=f"make a copy of each thread {told}")

@@ -74,14 +74,18 @@ def _moment(text: str) -> datetime | str:
 
 def verify(given: Namespace) -> int:
     """Read all that the cold store has of threads; 1 if something of it cannot be read."""
-    checked = Checked()
+    checked, repaired = Checked(), 0
     with _tiered(given.url) as saver:
-        for id in progress(_chosen(given, lambda: _cold(saver)), "threads"):
-            _verify(saver, id, checked)
+        for id in progress(_chosen(given, lambda: _cold(saver, checked)), "threads"):
+            done = given.repair and _repaired(saver, id, checked)
+            repaired += done
+            _verify(saver, id, checked, may_lack=done)
     problems = checked.problems
     rows = [(each["thread"], each["where"], each["problem"]) for each in problems]
     document = {"threads": checked.threads, "checkpoints": checked.checkpoints, "problems": problems}
     told = f"read {checked.threads:,} threads, {checked.checkpoints:,} checkpoints: {len(problems):,} problems"
+    if given.repair:
+        document["repaired"], told = repaired, f"{told}, {repaired:,} heads repaired"
     emit(document, [*(table(("THREAD", "WHERE", "PROBLEM"), rows) if rows else ()), told], given.json)
     return 1 if problems else 0
 
@@ -103,11 +107,22 @@ def replicate(given: Namespace) -> int:
     return 0
 
 
-def _verify(saver: TieredSaver, id: str, checked: Checked) -> None:
+def _repaired(saver: TieredSaver, id: str, checked: Checked) -> bool:
+    try:
+        return saver.tiers.restoring.repair(id)
+    except DataError as error:
+        checked.problems.append({"thread": from_text(id), "where": "the cold store", "problem": str(error)})
+        return False
+
+
+def _verify(saver: TieredSaver, id: str, checked: Checked, *, may_lack: bool) -> None:
     (_, read), *replicas = saver.tiers.images(id)
     before = len(checked.problems)
+    if harm := saver.tiers.restoring.harm(id):
+        told = f"{harm}; --repair makes it anew"
+        checked.problems.append({"thread": from_text(id), "where": "the cold store", "problem": told})
     wanted = _verify_at(saver, id, "the cold store", read, checked)
-    if not wanted and len(checked.problems) == before:
+    if not (wanted or may_lack) and len(checked.problems) == before:
         raise missing(from_text(id))
     for name, read in replicas:
         where, copy = f"the replica {name}", Checked()
@@ -151,5 +166,8 @@ def _chosen(given: Namespace, every: Callable[[], list[str]]) -> list[str]:
     return every() if given.all else [to_text(id) for id in given.threads]
 
 
-def _cold(saver: TieredSaver) -> list[str]:
-    return [id for page in saver.tiers.cold_threads() for id in page]
+def _cold(saver: TieredSaver, checked: Checked) -> list[str]:
+    def bad(error: Exception) -> None:
+        checked.problems.append({"thread": "?", "where": "the cold store", "problem": str(error)})
+
+    return [id for page in saver.tiers.cold_threads(bad) for id in page]

@@ -70,11 +70,31 @@ def test_threads_are_restored_as_they_were(store: Store, run: Run, tmp_path: Pat
 def test_verify_finds_a_damaged_pack(store: Store, run: Run) -> None:
     assert run("archive", "--all", "--url", address(store)).code == 0
     root = Path(store.options["cold"].removeprefix("file://"))
-    pack = max((path for path in root.rglob("*") if path.is_file() and path.name != "head"), key=lambda p: p.name)
+    pack = max(_packs(root), key=lambda path: path.name)
     pack.write_bytes(pack.read_bytes()[:-1] + b"?")
     told = run("verify", "--all", "--json", "--url", address(store))
     assert told.code == 1
     assert [each["where"] for each in told.json["problems"]] == ["the cold store"]
+
+
+def _packs(root: Path) -> list[Path]:
+    return [path for path in root.rglob("00*") if path.is_file()]
+
+
+@pytest.mark.without("ttl_s")
+def test_verify_finds_a_head_that_is_missing_or_damaged_and_repairs_it(store: Store, run: Run) -> None:
+    url = address(store)
+    assert run("archive", "--all", "--url", url).code == 0
+    missing, damaged = sorted(Path(store.options["cold"].removeprefix("file://")).rglob("head"))
+    missing.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:9])
+    told = run("verify", "--all", "--json", "--url", url)
+    assert (told.code, told.json["checkpoints"]) == (1, 8)
+    assert {each["thread"] for each in told.json["problems"]} == {"one", "two"}
+    told = run("verify", "--all", "--repair", "--json", "--url", url)
+    assert (told.code, told.json) == (0, {"threads": 2, "checkpoints": 8, "problems": [], "repaired": 2})
+    told = run("verify", "--all", "--json", "--url", url)
+    assert (told.code, told.json["problems"]) == (0, [])
 
 
 @pytest.mark.without("ttl_s")
@@ -91,7 +111,7 @@ def test_replicas_are_filled_verified_and_told_of(store: Store, run: Run, tmp_pa
     assert run("replicate", "--json", "--url", url).json == {"threads": 2}
     told = run("verify", "--all", "--json", "--url", url)
     assert (told.code, told.json) == (0, {"threads": 2, "checkpoints": 8, "problems": []})
-    pack = next(path for path in (tmp_path / "replica" / "c").rglob("*") if path.is_file() and path.name != "head")
+    pack = _packs(tmp_path / "replica")[0]
     pack.write_bytes(pack.read_bytes()[:-1] + b"?")
     told = run("verify", "--all", "--json", "--url", url)
     assert [each["where"] for each in told.json["problems"]] == [f"the replica {replica}"]

@@ -48,6 +48,10 @@ class Bucket:
         """Store an object whatever is there."""
         self._request(self._driver.put, key, data)
 
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """Store objects whatever is there, in parallel."""
+        self.all(lambda key: self.put(key, objects[key]), objects.keys())
+
     def list(self, prefix: str) -> Sequence[str]:
         return self._request(self._driver.list, prefix)
 

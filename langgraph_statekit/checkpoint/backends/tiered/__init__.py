@@ -239,6 +239,18 @@ class TieredSaver(StatekitSaver):
         call = partial(self.restore, thread_ids, prefix=prefix, at=at, suffix=suffix, into=into)
         return await self._threads.io(call)
 
+    def repair(self, thread_id: str) -> bool:
+        """Store the head of a thread in the cold store anew if it is missing or damaged; say whether it was.
+
+        It is made from the thread's packs, which tell all but what only a replica or the hot store can, if all packs
+        are lost too. Threads are read and saved without it, but for those.
+
+        Raises:
+            Corrupt: A pack or a value is gone as well, and no replica has it; nothing was done.
+            Unavailable: A store does not answer; call again.
+        """
+        return self.tiers.restoring.repair(to_text(thread_id))
+
     def sweep(self, *, orphans_s: float = ORPHANS_US / 1e6) -> Swept:
         """As in `StatekitSaver`; and from the cold store, and its replicas, goes what is of no use.
 

@@ -85,7 +85,7 @@ class TieredBackend:
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.moving.regained, self._tell_behind = self._regained, behind
-        self.restoring = Restoring(tier, cold, self.moving)
+        self.restoring = Restoring(tier, cold, self.moving, self._reading)
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._below = below = Below(tier, cold, self._reading, self.moving, self._set_up)
@@ -308,9 +308,9 @@ class TieredBackend:
         """Yield the threads in the hot store in pages."""
         return self._hot.threads()
 
-    def cold_threads(self) -> Iterator[Sequence[str]]:
-        """Yield the threads in the cold store in pages."""
-        return ([head.thread for head in heads] for heads in self._cold.threads())
+    def cold_threads(self, *bad: Callable[[Corrupt], object]) -> Iterator[Sequence[str]]:
+        """Yield the threads in the cold store in pages; tell `bad` of heads that cannot be read."""
+        return ([head.thread for head in heads] for heads in self._cold.threads(*bad))
 
     def image(self, thread: str) -> MemoryBackend | None:
         """Return a thread as the cold store has it; None if it has not."""

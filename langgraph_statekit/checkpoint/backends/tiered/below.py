@@ -151,22 +151,17 @@ class Below:
             return results
         name = thread.encode("utf-8", "surrogatepass")
         self._cold.bucket.put(f"{self._notes}/{digest(thread)}-{os.urandom(8).hex()}", name)
-        made = self._cold.upload(base, pack)
         until_us = held.until_us and held.until_us - clock_us() + self._cold.now_us()
         new = replace(
             base,
             gen=base.gen + 1,
-            packs=[*base.packs, *made.packs],
             header=held.header,
             seq=max(base.seq, held.seq),
             ttl_us=held.ttl_us,
             until_us=until_us,
             ahead=True,
         )
-        if self._cold.publish(thread, new, tag):
-            return results
-        self._cold.discard(base, made)
-        return None
+        return None if self._cold.append(new, pack, tag) is None else results
 
 
 def _added(before: Thread, held: Thread) -> Pack:

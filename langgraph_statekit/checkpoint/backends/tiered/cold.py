@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Final, Protocol
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
-from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Found
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
@@ -24,11 +25,14 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     to_compact,
     tombstone,
 )
-from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Made, Packs, Rescue
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
+from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Packs, Rescue
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.expiry import is_over
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt, StatekitError
 
+_LOG: Final = logging.getLogger(__name__)
 NO_HEAD: Final = ColdHead("")
 _HEADS_BYTES: Final = 8 << 20
 _IMAGES_BYTES: Final = 64 << 20
@@ -42,7 +46,11 @@ Known = tuple[ColdHead, str]
 
 
 class BadHead(Corrupt):
-    """The head of a thread cannot be read."""
+    """The head of a thread cannot be read, nor told from its packs."""
+
+    def __init__(self, message: str, tag: str) -> None:
+        super().__init__(message)
+        self.tag = tag
 
 
 class Watch(Protocol):
@@ -78,16 +86,67 @@ class Cold:
         self.packs = Packs(bucket, self.folder, name, offload_bytes)
         self._images = Cache[str, tuple[ColdHead, Thread]](_IMAGES_BYTES)
 
-    def head(self, thread: str) -> Known:
-        """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none."""
-        key = self._keys(thread).head
-        found = self.bucket.get(key)
-        try:
-            known = (NO_HEAD, ABSENT) if found is None else (decode_head(found.data), found.tag)
-        except Corrupt as error:
-            raise BadHead(f"object {key} of {self.name}: {error}") from error
-        self._heads.put(thread, known, 1000 if found is None else len(found.data))
+    def head(self, thread: str, *, anew: bool = False) -> Known:
+        """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none.
+
+        One that is missing or damaged is made from what the thread's packs tell; the next that is stored replaces it.
+
+        Args:
+            thread: The thread.
+            anew: Ask the packs of one that is missing or damaged, also if they were asked before.
+
+        Raises:
+            BadHead: It is damaged, and no pack tells of it.
+        """
+        before = None if anew else self._heads.get(thread)
+        known = self.head_at(digest(thread), before)
+        self._heads.put(thread, known, 1000 + 40 * len(known[0].packs))
         return known
+
+    def head_at(self, name: str, before: Known | None = None) -> Known:
+        """Read the head of the thread that has this folder.
+
+        Args:
+            name: The folder.
+            before: What it was a moment ago; of what was not there it is not asked again whether it is lost.
+        """
+        found, bad = self.stored(name)
+        if found is not None and bad is None:
+            return decode_head(found.data), found.tag
+        tag = ABSENT if found is None else found.tag
+        if before is not None and before[1] == tag:
+            return before
+        keys = Keys.at(self.folder, name)
+        head = head_told(self.packs.told(keys))
+        if head is None and bad is None:
+            return NO_HEAD, ABSENT
+        what = f"object {keys.head} of {self.name}"
+        if head is None:
+            raise BadHead(f"{what}: {bad}; nothing tells of it: statekit verify --repair", tag) from bad
+        if head.header:
+            key = self.packs.get(head, head.header)
+            if key is None:
+                raise BadHead(f"{what} is lost, and the thread's key with it", tag) from bad
+            head = replace(head, header=key)
+        _LOG.warning("%s is %s: packs tell of it, see statekit verify --repair", what, bad or "missing")
+        return head, tag
+
+    def stored(self, name: str) -> tuple[Found | None, Corrupt | None]:
+        """Return the head's object in a folder, and what is wrong with it."""
+        found = self.bucket.get(Keys.at(self.folder, name).head)
+        try:
+            if found is not None:
+                decode_head(found.data)
+        except Corrupt as error:
+            return found, error
+        return found, None
+
+    def last_head(self, thread: str) -> Known:
+        """As `head`, for what does not ask what was there; what cannot be told is some life."""
+        try:
+            return self.head(thread)
+        except BadHead as bad:
+            return ColdHead("lost", thread), bad.tag
 
     def known(self, thread: str) -> Known:
         """Return the head that was read or written last here, or read it; it may be out of date."""
@@ -141,18 +200,29 @@ class Cold:
                 last = tag
         raise Corrupt("packs kept disappearing while a thread was read; try again")
 
-    def upload(self, head: ColdHead, pack: Pack) -> Made:
-        """Store a pack, and return what the next head may name."""
-        return self.packs.upload(head, pack, self._notes(head.thread, head.gen + 1))
+    def append(self, head: ColdHead, pack: Pack, tag: str) -> ColdHead | None:
+        """Store a pack, and have a head count that names it, too; return that, None if another one came between."""
+        if pack.empty:
+            return head if self.publish(head.thread, head, tag) else None
+        made = self.packs.upload(head, pack, self._first(head.thread, head, tag))
+        new = replace(head, packs=[*head.packs, *made.packs])
+        if self._swap(head.thread, new, tag):
+            return new
+        # Who found the head lost a moment ago may have made one that names them.
+        if not {ref.name for ref in made.packs} & {*self.last_head(head.thread)[0].names}:
+            self.packs.remove(head, made.names)
+        return None
 
     def publish(self, thread: str, head: ColdHead, tag: str) -> bool:
         """Make a head count instead of the one with the given tag; False if another one came between."""
+        self.bucket.put_all(self._first(thread, head, tag))
+        return self._swap(thread, head, tag)
+
+    def _swap(self, thread: str, head: ColdHead, tag: str) -> bool:
         limit = time.time() - self._grace_s
         old = [name for at, name in head.garbage if at <= limit]
         head = replace(head, garbage=[(at, name) for at, name in head.garbage if at > limit])
         data = encode_head(head)
-        notes = self._notes(thread, head.gen)
-        self.bucket.all(lambda key: self.bucket.put(key, notes[key]), list(notes))
         new = self.bucket.swap(self._keys(thread).head, data, tag)
         if new is None:
             self._heads.put(thread, None, 0)
@@ -165,12 +235,13 @@ class Cold:
                 self.packs.remove(head, old)
         return True
 
-    def _notes(self, thread: str, gen: int) -> dict[str, bytes]:
-        return {} if self.watch is None else dict.fromkeys(self.watch.note(digest(thread), gen), b"")
-
-    def discard(self, head: ColdHead, made: Made) -> None:
-        """Remove what no head names."""
-        self.packs.remove(head, made.names)
+    def _first(self, thread: str, head: ColdHead, tag: str) -> dict[str, bytes]:
+        """Return what must be there before a head counts: notes, and the thread's key if it is another one."""
+        notes = () if self.watch is None else self.watch.note(digest(thread), head.gen)
+        before, at = self._heads.get(thread) or (NO_HEAD, "")
+        same = at == tag and before.life == head.life and before.header == head.header
+        key = {} if same or not head.header else {self.packs.key(head, head.header[:HEADER_ID_BYTES]): head.header}
+        return {**dict.fromkeys(notes, b""), **key}
 
     def compact(self, thread: str, *, whole: bool = False) -> int:
         """Make one pack of the last small ones, or of all; return the new generation.
@@ -188,17 +259,14 @@ class Cold:
             self.head(thread)
             return 0
         pack = folded(replaced, whole=not before)
-        made = self.upload(head, pack)
         now_s = int(time.time())
         garbage = [*head.garbage, *((now_s, ref.name) for ref in last)]
         if not before:
             left = {ref.name for ref in pack.values.values()}
             named = {ref.name for each in replaced for ref in each.values.values()}
             garbage += [(now_s, name) for name in named - left]
-        if self.publish(thread, replace(head, gen=head.gen + 1, packs=[*before, *made.packs], garbage=garbage), tag):
-            return head.gen + 1
-        self.discard(head, made)
-        return 0
+        new = self.append(replace(head, gen=head.gen + 1, packs=before, garbage=garbage), pack, tag)
+        return 0 if new is None else new.gen
 
     def bury(self, thread: str, dead_us: Callable[[], int | None]) -> int | None:
         """Put a tombstone in the place of a thread's head.
@@ -212,7 +280,7 @@ class Cold:
             The generation of the tombstone; None if there is none.
         """
         for pause_s in pauses(thread):
-            head, tag = self.head(thread)
+            head, tag = self.last_head(thread)
             at_us = dead_us()
             if at_us is None:
                 return None
@@ -252,15 +320,30 @@ class Cold:
         root = Keys.at(self.folder, name).pack(epoch, b"").rstrip("/")
         return {bytes.fromhex(key.rpartition("/")[2]): stat.size_bytes for key, stat in self.bucket.stats(root).items()}
 
-    def threads(self) -> Iterator[Sequence[ColdHead]]:
-        """Yield the heads of threads in pages, without those that were deleted or have expired."""
+    def threads(self, bad: Callable[[Corrupt], object] = _LOG.warning) -> Iterator[Sequence[ColdHead]]:
+        """Yield the heads of threads in pages, without those that were deleted or have expired.
+
+        Args:
+            bad: Told of heads that cannot be read, which are passed over.
+        """
         folders = sorted(self.bucket.folders(self.folder))
         for start in range(0, len(folders), _PAGE_THREADS):
-            keys = [f"{self.folder}/{folder}/head" for folder in folders[start : start + _PAGE_THREADS]]
-            heads = [decode_head(found.data) for found in self.bucket.get_many(keys).values()]
+            names = folders[start : start + _PAGE_THREADS]
+            found = self.bucket.get_many([Keys.at(self.folder, name).head for name in names])
+            heads = [self._listed(name, found.get(Keys.at(self.folder, name).head), bad) for name in names]
             page = [head for head in heads if head.live and not self.over(head)]
             if page:
                 yield page
+
+    def _listed(self, name: str, found: Found | None, bad: Callable[[Corrupt], object]) -> ColdHead:
+        try:
+            with suppress(Corrupt):
+                if found is not None:
+                    return decode_head(found.data)
+            return self.head_at(name)[0]
+        except BadHead as error:
+            bad(error)
+            return NO_HEAD
 
     def clean(self, name: str, before_s: float) -> None:
         """Remove from a thread's folder what is older than that and the head does not name: of uploads that died.
@@ -273,13 +356,13 @@ class Cold:
         old = [key for key, stat in stats.items() if key != keys.head and stat.modified_s < before_s]
         if not old:
             return
-        found = self.bucket.get(keys.head)  # later than the list, so that it names what was new in that
-        head = NO_HEAD if found is None else decode_head(found.data)
+        head, _ = self.head_at(name)  # later than the list, so that it names what was new in that
         if not head.live:
             self.bucket.delete(old)
             return
         values = [ref.name for pack in self.packs.read(head, head.packs) for ref in pack.values.values()]
-        named = {keys.pack(head.epoch, each) for each in (*head.names, *values)}
+        own = (*head.names, *values, head.header[:HEADER_ID_BYTES])
+        named = {keys.pack(head.epoch, each) for each in own}
         if gone := [key for key in old if key not in named]:
             self.bucket.delete(gone)
 

@@ -2,8 +2,9 @@
 
 A thread is a folder named by a hash of its id: `head`, replaced by compare-and-set only, names the packs that count, in
 order; `<epoch>/<name>` are packs, immutable, uploaded before a head names them. A pack holds what changed since the one
-before: checkpoints, frames and writes, and the names of those that went. All packs of a head together are the thread,
-so a run of them can be replaced by one. The epoch is random for each life of a thread. A deleted thread leaves a head
+before: checkpoints, frames and writes, and the names of those that went; and the head that it was made for, so that a
+head that is lost can be told from its packs. All packs of a head together are the thread, so a run of them can be
+replaced by one. The epoch is random for each life of a thread. A deleted thread leaves a head
 without its id, a tombstone, so that nobody who comes late brings it back.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest, packed, unpacked
 from langgraph_statekit.checkpoint.frames import with_bases
-from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Row, Write
+from langgraph_statekit.checkpoint.records import HEAD_BYTES, HEADER_ID_BYTES, Frame, Ref, Row, Write
 
 Place = tuple[str, str]
 """Namespace and id of a checkpoint."""
@@ -29,6 +30,8 @@ _FACTOR: Final = 2
 _MOST_SMALL: Final = 8
 _DEAD: Final = 16
 _COPY: Final = "+"
+PACK: Final = b"\0"
+VALUE: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +195,9 @@ def _dead(before: ColdHead) -> list[str]:
     return [*before.dead, *([before.epoch] if before.live else [])][-_DEAD:]
 
 
-def new_name() -> bytes:
-    """Return the name of a new pack."""
-    return os.urandom(16)
+def new_name(of: bytes) -> bytes:
+    """Return a new name; it begins with what it is the name of, `PACK` or `VALUE`."""
+    return of + os.urandom(15)
 
 
 def encode_head(head: ColdHead) -> bytes:
@@ -214,8 +217,8 @@ def decode_head(data: bytes) -> ColdHead:
     return ColdHead(epoch, thread, gen, refs, header, seq, copied_by, ttl_us, until_us, left, *dead)
 
 
-def encode_pack(pack: Pack) -> bytes:
-    """Pack a pack."""
+def encode_pack(pack: Pack, head: ColdHead) -> bytes:
+    """Pack a pack, with the head that it is made for; but for its key, which is to be replaced at times."""
     rows = [
         (ns, id, r.parent, r.via, r.seq, r.packed_keys, r.packed_deltas, r.run_id, r.hidden, r.body, r.audit)
         for (ns, id), r in pack.rows.items()
@@ -225,12 +228,13 @@ def encode_pack(pack: Pack) -> bytes:
     ]
     values = [(key, *ref) for key, ref in pack.values.items()]
     frames = list(pack.frames.items())
-    return packed(rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values)
+    told = encode_head(replace(head, header=head.header[:HEADER_ID_BYTES], garbage=()))
+    return packed(rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values, told)
 
 
 def decode_pack(thread: str, data: bytes) -> Pack:
     """Unpack a pack of a thread."""
-    rows, frames, writes, gone_rows, gone_frames, values = unpacked(data)
+    rows, frames, writes, gone_rows, gone_frames, values, *_ = unpacked(data)
     return Pack(
         {(ns, id): _row(thread, ns, id, *rest) for ns, id, *rest in rows},
         dict(frames),
@@ -239,6 +243,12 @@ def decode_pack(thread: str, data: bytes) -> Pack:
         frozenset(gone_frames),
         {key: ValueRef(*ref) for key, *ref in values},
     )
+
+
+def told_in(name: bytes, data: bytes) -> tuple[PackRef, ColdHead] | None:
+    """Return what is said of a pack, and the head that it was made for; None if it is of a time when none was told."""
+    rows, _, _, _, _, _, *told = unpacked(data)
+    return (PackRef(name, len(data), len(rows)), decode_head(told[0])) if told else None
 
 
 def _row(thread: str, ns: str, id: str, *rest: Any) -> Row:
@@ -315,7 +325,7 @@ def offloaded(pack: Pack, least_bytes: int, known: Iterable[ValueRef]) -> tuple[
         if len(data) >= least_bytes:
             check = digest_of(data)
             if check not in names:
-                names[check] = new_name()
+                names[check] = new_name(VALUE)
                 new[names[check]] = data
             values[key] = ValueRef(names[check], len(data), check, data[:HEAD_BYTES])
     return replace(pack, frames={k: data for k, data in pack.frames.items() if k not in values}, values=values), new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -14,8 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, epoch_of, new_life
-from langgraph_statekit.checkpoint.backends.tiered.packs import NOTHING
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -102,10 +101,8 @@ class Moving:
             if found is None or found[0].gen != head.gen:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
-        made = NOTHING if pack.empty else self._cold.upload(base, pack)
-        new = _next(base, changes, pack, made.packs)
-        if not self._cold.publish(thread, new, tag):
-            self._cold.discard(base, made)
+        new = self._cold.append(_next(base, changes, pack), pack, tag)
+        if new is None:
             return None
         self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen, complete)
         with suppress(StatekitError):  # the upload counts
@@ -136,13 +133,10 @@ class Moving:
         new = head
         if not pack.empty:
             base = _own(head)
-            made = self._cold.upload(base, pack)
             until_us = max(head.until_us, whole.until_us or 0) if head.until_us else None
             header = head.header or whole.header  # that of the hot store may be wrapped with a key that is gone
-            new = _next(base, whole, pack, made.packs)
-            new = replace(new, header=header, ttl_us=head.ttl_us, until_us=until_us)
-            if not self._cold.publish(thread, new, tag):
-                self._cold.discard(base, made)
+            new = replace(_next(base, whole, pack), header=header, ttl_us=head.ttl_us, until_us=until_us)
+            if self._cold.append(new, pack, tag) is None:
                 return None
         # It is not told of the new head: if it changes before it drops its copy, it is not in step still.
         self._hot.uploaded(thread, state.born, whole.mark, state.epoch, state.gen, True)
@@ -278,7 +272,7 @@ class Moving:
 
     def delete(self, thread: str) -> None:
         """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
-        head, _ = self._cold.head(thread)
+        head, _ = self._cold.last_head(thread)
         if not self._hot.end(thread) and not head.live:
             self._hot.buried(thread, self._hot.now_us(), head.gen)
         self._bury_ended(thread)
@@ -297,7 +291,7 @@ def _own(head: ColdHead) -> ColdHead:
     return replace(head, is_copy=False, gen=max(head.gen, time.time_ns() // 1000)) if head.is_copy else head
 
 
-def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef]) -> ColdHead:
+def _next(base: ColdHead, changes: Changes, pack: Pack) -> ColdHead:
     if base.header and changes.header and is_rekeyed(changes.header[:HEADER_ID_BYTES], base.header):
         raise Conflict(
             f"thread {from_text(base.thread)!r} was begun anew with another data key while its older checkpoints are in"
@@ -306,7 +300,6 @@ def _next(base: ColdHead, changes: Changes, pack: Pack, made: Sequence[PackRef])
     return replace(
         base,
         gen=base.gen + 1,
-        packs=[*base.packs, *made],
         header=changes.header or base.header,
         seq=max(base.seq, changes.seq, *(row.seq for row in pack.rows.values())),
         copied_by=changes.copied_by or base.copied_by,

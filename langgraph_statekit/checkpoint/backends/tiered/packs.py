@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
+    PACK,
     ColdHead,
     Keys,
     Pack,
@@ -23,6 +25,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     offloaded,
     parts_of,
     thread_of,
+    told_in,
 )
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.errors import Corrupt
@@ -42,8 +45,6 @@ class Made(NamedTuple):
     packs: list[PackRef]
     names: list[bytes]
 
-
-NOTHING: Final = Made([], [])
 
 Check = Callable[[bytes], object]
 """Raises `Corrupt` for bytes that are not those of the object."""
@@ -94,19 +95,33 @@ class Packs:
         return thread_of(head, replace(whole, frames=frames, values={}))
 
     def upload(self, head: ColdHead, pack: Pack, notes: Mapping[str, bytes]) -> Made:
-        """Store a pack, in pieces if it is large, and what else must be there before the next head."""
+        """Store a pack, in pieces if it is large, and what else must be there before the head that it is made for.
+
+        The piece that has the checkpoints comes last: if it is there, all that it needs was there.
+        """
         large = any(len(data) >= self._offload_bytes for data in pack.frames.values())
         pack, new = offloaded(pack, self._offload_bytes, self._known(head) if large else ())
         made: dict[bytes, tuple[PackRef, bytes]] = {}
         for part in parts_of(pack):
-            name, data = new_name(), encode_pack(part)
+            name, data = new_name(PACK), encode_pack(part, head)
             made[name] = PackRef(name, len(data), len(part.rows)), data
-        own = {**{name: data for name, (_, data) in made.items()}, **new}
-        objects = {**{self.key(head, name): data for name, data in own.items()}, **notes}
-        self._bucket.all(lambda key: self._bucket.put(key, objects[key]), list(objects))
+        first = {self.key(head, name): data for name, data in new.items()}
+        first |= {self.key(head, name): data for name, (_, data) in made.items()}
+        key, last = first.popitem()
+        self._bucket.put_all(first)
+        self._bucket.put_all({key: last, **notes})
         for name, (_, data) in made.items():
             self._held.put(self.key(head, name), data, len(data))
-        return Made([ref for ref, _ in made.values()], list(own))
+        return Made([ref for ref, _ in made.values()], [*made, *new])
+
+    def told(self, keys: Keys) -> list[tuple[PackRef, ColdHead]]:
+        """Return all packs that can be read in a thread's folder, with the heads that they were made for."""
+        listed = [key for key in self._bucket.list(keys.root) if key.rpartition("/")[2].startswith(PACK.hex())]
+        told = []
+        for key, found in self._bucket.get_many(listed).items():
+            with suppress(Corrupt):
+                told.append(told_in(bytes.fromhex(key.rpartition("/")[2]), found.data))
+        return [each for each in told if each is not None]
 
     def get(self, head: ColdHead, name: bytes) -> bytes | None:
         """Return an object of a life, whether it can be read or not; None if it does not exist."""

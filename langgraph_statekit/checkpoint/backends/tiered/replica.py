@@ -18,6 +18,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     encode_head,
 )
 from langgraph_statekit.checkpoint.backends.tiered.packs import Check, Gone, value_of
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
 
 _RETRY_S: Final = 1.0
@@ -67,20 +68,17 @@ class Replica:
         Raises:
             Corrupt: An object of the cold store is damaged; nothing was changed.
         """
-        key = Keys.at(self._cold.folder, name).head
         for pause_s in pauses(name):
-            found = self._cold.bucket.get(key)
-            if found is None:
+            head, tag_there = self._cold.head_at(name)
+            if not head.gen:
                 return 0
-            head = decode_head(found.data)
             held, tag = self._held(name)
             if held.gen > head.gen or (held.gen == head.gen and not whole):
                 return held.gen
             try:
                 self._copy(name, head, held, whole)
             except Gone as gone:
-                again = self._cold.bucket.get(key)
-                if again is not None and again.tag == found.tag:
+                if self._cold.head_at(name)[1] == tag_there:
                     raise Corrupt(f"{gone} is missing in {self._cold.name}") from gone
                 continue
             if held.gen == head.gen or self._publish(name, head, held, tag):
@@ -119,6 +117,8 @@ class Replica:
 
     def _publish(self, name: str, head: ColdHead, held: ColdHead, tag: str) -> bool:
         keys = Keys.at(self.place.folder, name)
+        if head.header and head.header != held.header:
+            self.place.packs.put(head, head.header[:HEADER_ID_BYTES], head.header)
         if self.place.bucket.swap(keys.head, encode_head(replace(head, is_copy=True)), tag) is None:
             return False
         if held.epoch == head.epoch:

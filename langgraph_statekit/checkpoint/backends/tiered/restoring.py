@@ -1,23 +1,26 @@
-"""Threads as they were: a copy of what was stored up to a checkpoint or a time, made in the cold store."""
+"""Threads as they were, made in the cold store: copies of what was stored up to a time, and what lost its head."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
+from langgraph_statekit.checkpoint.backends.tiered.cold import BadHead, Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
-from langgraph_statekit.checkpoint.backends.tiered.layout import Pack, new_life
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, new_life, tombstone
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.labels import is_label
-from langgraph_statekit.checkpoint.records import Row, from_text
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Row, from_text
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 
 _TIMED: Final = 1_000_000_000_000
@@ -85,10 +88,11 @@ class Restoring:
         hot: The upper tier.
         cold: The lower one.
         moving: Moves threads between them.
+        reading: Reads what is there, or in replicas.
     """
 
-    def __init__(self, hot: Tier, cold: Cold, moving: Moving) -> None:
-        self._hot, self._cold, self._moving = hot, cold, moving
+    def __init__(self, hot: Tier, cold: Cold, moving: Moving, reading: Reading) -> None:
+        self._hot, self._cold, self._moving, self._reading = hot, cold, moving, reading
 
     def adopt(self, thread: str, held: Thread) -> bool:
         """Begin a thread with what was another one; False, and nothing done, if it exists.
@@ -107,24 +111,78 @@ class Restoring:
             if self._cold.is_dying(head):
                 time.sleep(pause_s)
                 continue
-            base = new_life(thread, head)
-            made = self._cold.upload(base, _pack(held))
-            until_us = self._cold.now_us() + abs(held.ttl_us) if held.ttl_us else None
-            head = replace(
-                base,
-                gen=base.gen + 1,
-                packs=made.packs,
-                header=held.header,
-                seq=held.seq,
-                copied_by=held.copied_by,
-                ttl_us=held.ttl_us,
-                until_us=until_us,
-            )
-            if self._cold.publish(thread, head, tag):
+            if self._cold.append(self._begun(thread, head, held), _pack(held), tag) is not None:
                 return self._moving.thaw(thread)
-            self._cold.discard(base, made)
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
+
+    def _begun(self, thread: str, before: ColdHead, held: Thread) -> ColdHead:
+        base = new_life(thread, before)
+        return replace(
+            base,
+            gen=base.gen + 1,
+            header=held.header,
+            seq=held.seq,
+            copied_by=held.copied_by,
+            ttl_us=held.ttl_us,
+            until_us=self._ends_us(held.ttl_us),
+        )
+
+    def _ends_us(self, ttl_us: int) -> int | None:
+        return self._cold.now_us() + abs(ttl_us) if ttl_us else None
+
+    def harm(self, thread: str) -> str:
+        """Say what is wrong with the head of a thread; empty if nothing is, or there is no thread."""
+        found, bad = self._cold.stored(digest(thread))
+        if bad is not None:
+            return f"its head is damaged: {bad}"
+        head, _ = self._cold.head(thread, anew=True)
+        if found is None and head.live:
+            return "its head is missing"
+        has_key = not head.header or self._cold.packs.get(head, head.header[:HEADER_ID_BYTES]) == head.header
+        return "" if has_key else "the copy of its key is missing or damaged"
+
+    def repair(self, thread: str) -> bool:
+        """Store the head of a thread anew if that is missing or damaged, and say whether it was.
+
+        It is what the packs tell. If they do not, the thread begins anew with what a replica or the hot store has, and
+        counts as deleted if neither has anything.
+
+        Raises:
+            Corrupt: A pack or a value is gone, too, and no replica has it; nothing was done.
+        """
+        for pause_s in pauses(thread):
+            if not self.harm(thread):
+                return False
+            state = self._hot.state(thread)
+            if state is not None and not state.here:
+                self._moving.upload(thread)  # puts a tombstone there, as it was deleted
+            elif not self._mended(thread, is_hot=state is not None):
+                time.sleep(pause_s)
+                continue
+            elif state is not None:
+                self._moving.upload(thread)
+            return True
+        raise AssertionError("pauses end with an error")
+
+    def _mended(self, thread: str, *, is_hot: bool) -> bool:
+        try:
+            if self._reading.own_image(thread) is None:  # or all of it is there, or was put back from a replica
+                return True
+            head, tag = self._cold.known(thread)
+            if head.header:
+                self._cold.packs.put(head, head.header[:HEADER_ID_BYTES], head.header)
+            new = replace(head, gen=head.gen + 1, until_us=self._ends_us(head.ttl_us))
+            return self._cold.publish(thread, new, tag)
+        except BadHead as bad:
+            lost = ColdHead("lost", thread)
+            with suppress(BadHead):
+                found = self._reading.image(thread)
+                if found is not None:
+                    held = replace(found[1], ttl_us=found[0].ttl_us)
+                    return self._cold.append(self._begun(thread, lost, held), _pack(held), bad.tag) is not None
+            new = self._begun(thread, lost, Thread()) if is_hot else tombstone(lost, 0, self._cold.now_us())
+            return self._cold.publish(thread, new, bad.tag)
 
 
 def _pack(held: Thread) -> Pack:

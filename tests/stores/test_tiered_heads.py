@@ -1,0 +1,222 @@
+"""A thread whose head in the cold store is missing or damaged is what its packs tell; a deleted one stays deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from langgraph_statekit import Encryption, Unavailable
+from langgraph_statekit.checkpoint.backends.tiered.layout import PACK as OF_A_PACK
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, PackRef, new_name
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
+from langgraph_statekit.errors import Corrupt
+from tests.stores.test_tiered import THREAD, Cold, Place, grow, here, local, seen
+
+__all__ = ["here", "local"]
+
+
+def _lose(place: Place, thread: str = THREAD) -> None:
+    place.driver.delete([_head(place, thread)])
+
+
+def _damage(place: Place, thread: str = THREAD) -> None:
+    key = _head(place, thread)
+    found = place.driver.get(key)
+    assert found is not None
+    place.driver.put(key, found.data[: len(found.data) // 2])
+
+
+def _head(place: Place, thread: str) -> str:
+    with place.open() as saver:
+        return saver.tiers._cold._keys(thread).head
+
+
+Harm = Callable[..., None]
+HARMS = pytest.mark.parametrize("harm", [_lose, _damage])
+
+
+@HARMS
+def test_a_thread_that_lost_its_head_is_read_listed_and_goes_on(here: Place, harm: Harm) -> None:
+    with here.open(retry_s=10.0) as saver:
+        for _ in range(11):  # which compacts on the way
+            assert len(list(grow(saver, 1))) == 1
+            saver.flush()
+        before = seen(saver)
+    harm(here)
+    here.lose_hot()
+    with here.open(retry_s=10.0) as saver:
+        assert seen(saver) == before
+        assert {item.config["configurable"]["thread_id"] for item in saver.list(None)} == {THREAD}
+        saver.sweep()
+        saver.tiers.sweep_cold(-1e9)  # as if all were old
+        assert len(list(grow(saver, 2))) == 2
+        saver.flush()
+        before = seen(saver)
+        assert len(before) == 13
+    here.lose_hot()
+    with here.open(retry_s=10.0) as saver:
+        assert not saver.repair(THREAD)
+        assert seen(saver) == before
+
+
+@HARMS
+def test_repair_stores_a_head_that_reads_need_no_packs_for(here: Place, harm: Harm) -> None:
+    with here.open(retry_s=10.0) as saver:
+        assert len(list(grow(saver, 3))) == 3
+        before = seen(saver)
+        assert saver.archive(THREAD)
+        harm(here)
+        assert saver.tiers.restoring.harm(THREAD)
+        assert saver.repair(THREAD)
+        assert not saver.tiers.restoring.harm(THREAD)
+        assert not saver.repair(THREAD)
+        assert not saver.repair("never was")
+    here.lose_hot()
+    with here.open(retry_s=10.0) as saver:
+        assert seen(saver) == before
+
+
+@HARMS
+def test_what_the_hot_store_has_comes_along_with_the_next_upload(here: Place, harm: Harm) -> None:
+    with here.open(retry_s=10.0) as saver:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        assert len(list(grow(saver, 2))) == 2
+        before = seen(saver)
+        harm(here)
+        assert saver.archive(THREAD)
+        assert seen(saver) == before
+
+
+@HARMS
+def test_a_deleted_thread_does_not_return_with_its_head(local: Place, harm: Harm) -> None:
+    with local.open() as saver:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        harm(local)
+        saver.delete_thread(THREAD)
+        assert saver.deleted(THREAD)
+        assert seen(saver) == {}
+
+
+def test_a_deletion_that_broke_off_is_ended_though_its_tombstone_is_damaged(local: Place) -> None:
+    cold = Cold(local.driver)
+    with local.open(cold) as saver:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        ask = cold._do
+
+        def do(verb: str, *args: Any) -> Any:
+            if verb == "delete":
+                raise Unavailable("it died")
+            return ask(verb, *args)
+
+        cold._do = do  # type: ignore[method-assign]
+        with pytest.raises(Unavailable):
+            saver.delete_thread(THREAD)
+    _damage(local)
+    with local.open() as saver:
+        assert seen(saver) == {}
+        assert saver.repair(THREAD)
+        assert saver.deleted(THREAD)
+
+
+def test_a_damaged_tombstone_is_told_and_repaired(local: Place) -> None:
+    with local.open() as saver:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        saver.delete_thread(THREAD)
+        _damage(local)
+        with pytest.raises(Corrupt, match="verify --repair"):
+            seen(saver)
+        assert [*saver.list(None)] == []
+        assert saver.repair(THREAD)
+        assert seen(saver) == {}
+        assert len(list(grow(saver, 1))) == 1
+        assert saver.archive(THREAD)
+
+
+def test_what_lost_all_is_made_anew_of_what_the_hot_store_has(local: Place) -> None:
+    with local.open() as saver:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        before = seen(saver)
+        _damage(local)
+        local.driver.delete([key for key in local.driver.list("") if "/c/" in key and not key.endswith("/head")])
+    with local.open() as saver:
+        assert saver.repair(THREAD)
+        assert saver.archive(THREAD)
+    local.lose_hot()
+    with local.open() as saver:
+        assert seen(saver) == before
+
+
+def test_a_pack_that_is_gone_as_well_is_told_and_nothing_is_repaired(local: Place) -> None:
+    with local.open() as saver:
+        for _ in range(2):
+            assert len(list(grow(saver, 1))) == 1
+            saver.flush()
+        first = saver.tiers._cold.head(THREAD)[0].packs[0]
+        assert saver.archive(THREAD)
+    _lose(local)
+    local.driver.delete([key for key in local.driver.list("") if key.endswith(first.name.hex())])
+    with local.open() as saver:
+        with pytest.raises(Corrupt, match="missing"):
+            saver.repair(THREAD)
+        assert saver.tiers.restoring.harm(THREAD)
+
+
+@HARMS
+def test_an_encrypted_thread_keeps_its_key_also_after_a_rotation(here: Place, harm: Harm) -> None:
+    keys = {"old": b"o" * 32, "new": b"n" * 32}
+    with here.open(retry_s=10.0, encryption=Encryption(keys, "old")) as saver:
+        assert len(list(grow(saver, 3))) == 3
+        before = seen(saver)
+        assert saver.archive(THREAD)
+    with here.open(retry_s=10.0, encryption=Encryption(keys, "new")) as saver:
+        saver.rotate_keys()
+    harm(here)
+    here.lose_hot()
+    with here.open(retry_s=10.0, encryption=Encryption({"new": keys["new"]}, "new")) as saver:
+        assert seen(saver) == before
+        assert saver.repair(THREAD)
+        saver.tiers.sweep_cold(-1e9)
+        assert seen(saver) == before
+        saver.delete_thread(THREAD)
+        assert saver.deleted(THREAD)
+
+
+HEAD = ColdHead("e", "t", 5, seq=1)
+
+
+def _pack(head: ColdHead, rows: int = 1) -> tuple[PackRef, ColdHead]:
+    return PackRef(new_name(OF_A_PACK), 1, rows), head
+
+
+def test_uploads_at_the_same_time_are_all_taken_the_newest_view_last() -> None:
+    first = _pack(HEAD)
+    second = replace(HEAD, gen=6, packs=[first[0]])
+    older, newer, whole = _pack(second), _pack(replace(second, seq=2)), _pack(replace(second, packs=[]))
+    found = head_told([newer, first, older, whole])
+    assert found is not None
+    assert found.packs == [whole[0], older[0], newer[0]]
+    assert found.seq == 2
+    assert found.gen > 6
+
+
+def test_a_life_that_was_deleted_or_never_counted_is_not_taken() -> None:
+    first = _pack(HEAD)
+    on = _pack(replace(HEAD, gen=6, packs=[first[0]]))
+    lost = _pack(replace(HEAD, epoch="other", gen=9, seq=9))
+    found = head_told([lost, first, on])
+    assert found is not None
+    assert found.packs == [first[0], on[0]]
+    born = _pack(replace(HEAD, epoch="new", gen=20, dead=["e", "other"]))
+    found = head_told([lost, first, on, born])
+    assert found is not None
+    assert (found.epoch, found.packs) == ("new", [born[0]])
+    assert head_told([_pack(HEAD, rows=0)]) is None
+    assert head_told([]) is None
