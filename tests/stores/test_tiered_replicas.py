@@ -13,8 +13,10 @@ import pytest
 from langgraph_statekit import Encryption, ObjectStoreSaver, SqliteSaver, TieredSaver, Unavailable
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered import replica
 from langgraph_statekit.checkpoint.backends.tiered import replicas as bringing
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, decode_head
 from langgraph_statekit.errors import Corrupt, Misuse
 from langgraph_statekit.events import Event, ReplicaTold
 from tests.faces import config
@@ -132,6 +134,11 @@ def test_what_a_dead_worker_did_not_bring_over_is_brought_by_another(two: Two, m
         assert len(before) == 3
 
 
+def stored_head(place: Any, thread: str) -> ColdHead:
+    found, _ = place.stored(digest(thread))
+    return ColdHead("") if found is None else decode_head(found.data)
+
+
 def test_whatever_step_a_worker_dies_at_the_replica_gets_what_the_cold_store_has(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +162,7 @@ def test_whatever_step_a_worker_dies_at_the_replica_gets_what_the_cold_store_has
             saver.tiers.uploading._background.wake()
             replicas._look_around()
             wait_until(lambda: not any(replicas._due.values()), "the survivor to see to it")
-            head, copy = survivor.tiers._cold.head(thread)[0], place.head(thread)[0]
+            head, copy = (stored_head(each, thread) for each in (survivor.tiers._cold, place))
             assert (copy.gen, copy.packs) == (head.gen, head.packs)
             assert {key.rpartition("/")[2] for key in place.objects(thread)} >= {ref.name.hex() for ref in head.packs}
             if not fate.died:

@@ -64,6 +64,10 @@ def test_equal_large_values_of_a_thread_are_one_object(here: Place) -> None:
     here.lose_hot()
     with here.open(retry_s=10.0) as saver:
         rounds = Rounds(saver.tiers._cold.bucket)
+        assert saver.get_tuple(config()) is not None
+        assert rounds.count <= 3
+    with here.open(retry_s=10.0) as saver:
+        rounds = Rounds(saver.tiers._cold.bucket)
         assert saver.tiers.moving.thaw(THREAD)
         assert rounds.count <= 3
         assert seen(saver) == before

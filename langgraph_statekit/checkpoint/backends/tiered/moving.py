@@ -195,16 +195,16 @@ class Moving:
         for pause_s in pauses(thread):
             state = self._hot.state(thread)
             born = 0 if state is None else state.born
-            if state is not None and state.over:
-                found = self._reading.image(thread)  # for which it may have been set anew
+            if state is None or state.over:  # for which the time may have been set anew
+                found = self._reading.image(thread)
                 return (None if found is None else found[1]), born
-            if state is not None and (state.complete or not state.here):
+            if state.complete or not state.here:
                 return None, born
             head = self._reading.head(thread)
-            dead = state is not None and is_dead(state, head)
+            dead = is_dead(state, head)
             if not dead and (not head.live or self._cold.over(head)):
                 return None, born
-            if state is not None and self._is_complete_now(thread, born):
+            if self._is_complete_now(thread, born):
                 return None, born
             found = None if dead else self._reading.image(thread)
             if found is not None:

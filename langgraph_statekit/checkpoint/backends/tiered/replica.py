@@ -68,17 +68,20 @@ class Replica:
         Raises:
             Corrupt: An object of the cold store is damaged; nothing was changed.
         """
+        key = Keys.at(self._cold.folder, name).head
         for pause_s in pauses(name):
-            head, tag_there = self._cold.head_at(name)
-            if not head.gen:
+            found = self._cold.bucket.get(key)
+            if found is None:
                 return 0
+            head = decode_head(found.data)
             held, tag = self._held(name)
             if held.gen > head.gen or (held.gen == head.gen and not whole):
                 return held.gen
             try:
                 self._copy(name, head, held, whole)
             except Gone as gone:
-                if self._cold.head_at(name)[1] == tag_there:
+                again = self._cold.bucket.get(key)
+                if again is not None and again.tag == found.tag:
                     raise Corrupt(f"{gone} is missing in {self._cold.name}") from gone
                 continue
             if held.gen == head.gen or self._publish(name, head, held, tag):
