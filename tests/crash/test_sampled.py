@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
-from langgraph_statekit import Misuse, Sampled, StatekitSaver, open_saver
+from langgraph_statekit import Misuse, Sampled, StatekitSaver
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from tests.crash.faulty import Died
 from tests.crash.mortal import GRAPHS, Build, Effects, Fate, Mortal, Place, loop, remembering
@@ -321,7 +321,7 @@ def test_a_process_that_ends_at_a_breakpoint_leaves_nothing_behind(durable_store
         *("t", "7", str(effects), "50", "last"),
     ]
     run(command, check=True, timeout=120)
-    with open_saver(durable_store.url, **durable_store.options) as saver:
+    with durable_store.open() as saver:
         found = saver.get_tuple(config())
         assert found is not None
         assert found.checkpoint["channel_values"]["done"] == list(range(7))
