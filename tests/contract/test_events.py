@@ -52,7 +52,7 @@ from tests.stores_under_test import Store
 
 Faces = Callable[[StatekitSaver], Face]
 SLACK = 16
-"""Puts from one pass of retention to the next, at least."""
+"""Puts from one pass of retention to the next, at least; the first may come at any."""
 
 
 Watched = Callable[..., Face]
@@ -122,7 +122,8 @@ async def test_what_retention_removes_after_a_put_is_told_apart_from_the_put(
             at = await put(saver, at, {"x": step}, {"x": step})
         removed = 2 * SLACK - len(await ids(saver, config("a")))
         told = [event for event in events if isinstance(event, Pruned)]
-        assert {(event.operation, event.thread_id, event.thread_ids) for event in told} == {("retention", "a", ("a",))}
+        assert {(event.operation, event.thread_id) for event in told} == {("retention", "a")}
+        assert {event.thread_ids for event in told if event.checkpoints} == {("a",)}
         assert sum(event.checkpoints for event in told) == removed > 0
         assert sum(isinstance(event, Saved) for event in events) == 2 * SLACK
 
