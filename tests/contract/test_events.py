@@ -50,6 +50,8 @@ from tests.faces import LONG, Face, config, ids, put
 from tests.servers import redis_server
 from tests.stores_under_test import Store
 
+pytestmark = pytest.mark.without("retention")  # a pass of which is told too, now and then
+
 Faces = Callable[[StatekitSaver], Face]
 SLACK = 16
 """Puts from one pass of retention to the next, at least; the first may come at any."""
