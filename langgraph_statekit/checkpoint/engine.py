@@ -386,14 +386,15 @@ class Engine(Requests):
 
     async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> int:
         """Make a planned change and return how many rows it left."""
-        return await self._io(_changed, await self._store(), thread, plan)
+        return (await self._io(changed, await self._store(), thread, plan))[0]
 
 
-def _changed(store: Backend, thread: str, plan: Callable[[Outline], Change]) -> int:
-    for _ in range(_ATTEMPTS):
-        outline = store.outline(thread, None)
-        change = plan(outline)
+def changed(store: Backend, thread: str, plan: Callable[[Outline], Change]) -> tuple[int, int | None, int]:
+    """Make a planned change; return the rows that it left and dropped (None: nothing to do), and how often in vain."""
+    for lost in range(_ATTEMPTS):
+        change = plan(outline := store.outline(thread, None))
         left = len(outline.rows) - len(change.drop)
-        if not (change.drop or change.drop_frames or change.relink) or store.apply(thread, outline.rev, change):
-            return left
+        idle = not (change.drop or change.drop_frames or change.relink)
+        if idle or store.apply(thread, outline.rev, change):
+            return left, None if idle else len(change.drop), lost
     raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")

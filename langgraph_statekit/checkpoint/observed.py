@@ -222,11 +222,13 @@ class _Operation:
                 self._stored_bytes += _size(frames.values()) + sum(map(_size, writes.values()))
             case "drop_thread":
                 self._thread_ids[from_text(args[0])] = None
-            case "apply" if result:
-                self._thread_ids[from_text(args[0])] = None
-                self._checkpoints += len(args[2].drop)
-            case "apply":
-                self._tell(Conflicted, thread_id=from_text(args[0]))
+            case "changed":
+                _, dropped, lost = result
+                for _ in range(lost):
+                    self._tell(Conflicted, thread_id=from_text(args[1]))
+                if dropped is not None:
+                    self._thread_ids[from_text(args[1])] = None
+                    self._checkpoints += dropped
 
     def _retried(self, error: BaseException) -> None:
         self._tell(Retried, error=type(error).__name__)
