@@ -90,7 +90,8 @@ class Lifecycle(BaseCheckpointSaver[str]):
         hook = told if hooks else None
         open_line = None if hook else getattr(backend, "line", None)
         self._lines: Lines[Save, bool | Exception] | None = open_line and Lines(open_line)
-        saves: Batcher[Save, bool] = Batcher(observed_save(backend, hook) if hook else backend.save, lines=self._lines)
+        save, crowd = observed_save(backend, hook) if hook else backend.save, getattr(backend, "crowd", None)
+        saves: Batcher[Save, bool] = Batcher(save, lines=self._lines, crowd=crowd)
 
         def engine(runtime: Runtime) -> Engine:
             if hook:

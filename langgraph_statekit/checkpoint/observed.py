@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.backlog import Place
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed
 from langgraph_statekit.checkpoint.codec import Codec
 from langgraph_statekit.checkpoint.engine import Engine
@@ -29,7 +30,7 @@ from langgraph_statekit.checkpoint.frames import Frames
 from langgraph_statekit.checkpoint.records import Frame, Save, SaveRow, Write, from_text
 from langgraph_statekit.checkpoint.repeating import telling_retries
 from langgraph_statekit.checkpoint.retention_policy import Retention
-from langgraph_statekit.checkpoint.run import Batcher, Place, Runtime
+from langgraph_statekit.checkpoint.run import Batcher, Runtime
 from langgraph_statekit.errors import Conflict, Fenced
 from langgraph_statekit.events import (
     Conflicted,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
 
+from langgraph_statekit.checkpoint.backlog import Backlog, Place
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.lines import Lines, Sender
 from langgraph_statekit.checkpoint.repeating import on_retry
@@ -30,7 +30,7 @@ A = TypeVarTuple("A")
 LANES: Final = 2
 """Batches under way at most, so that a slow one does not hold up all others."""
 HOLD_S: Final = 0.005
-"""Seconds for which an async save waits for the batch under way, before it goes by itself."""
+"""Seconds for which a save waits for the batch under way, before it goes by itself."""
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
@@ -72,6 +72,8 @@ class Batcher(Generic[S, R]):
         call: Takes a batch and returns for each item its result or its error; it may raise for all of them.
         most: Items of one batch at most.
         lines: Makes the calls of an event loop where it can.
+        crowd: So many that wait on an event loop go at once, while it is still making others; None: all that it makes
+            in one turn go together.
     """
 
     def __init__(
@@ -79,10 +81,11 @@ class Batcher(Generic[S, R]):
         call: Callable[[Sequence[S]], Sequence[R | Exception]],
         most: int = 128,
         lines: Lines[S, R | Exception] | None = None,
+        crowd: int | None = None,
     ) -> None:
         self._call = call
         self._most = most
-        self.lines = lines
+        self.lines, self._crowd = lines, crowd
         self.renew()
         renew_in_child(self)
 
@@ -91,13 +94,14 @@ class Batcher(Generic[S, R]):
         self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
         self._leaders: set[object] = set()
 
-    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> None:
-        """Queue an item whose result goes to the future; see to it that somebody leads.
+    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
+        """Queue an item whose result goes to the future, and say whether a crowd waits; see to it that somebody leads.
 
         An item whose future is cancelled before its turn is left out.
         """
         with self._lock:
             self._queue.append((item, future))
+            return len(self._queue) == self._crowd
 
     def lead(self, leader: object, lanes: int) -> bool:
         """Say whether to run `drain` or `drain_once` now: something waits and fewer than `lanes` batches are under way.
@@ -197,66 +201,6 @@ def _deliver(future: asyncio.Future[T], verb: Callable[[*A], T], *args: *A) -> N
     _hand_out([future], [result])
 
 
-class Backlog:
-    """Lets one event loop have so many saves under way, and adds none while they weigh so much."""
-
-    def __init__(self, most: int, most_bytes: int) -> None:
-        self._most, self._most_bytes = most, most_bytes
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self.saves = self.size_bytes = 0
-
-    async def enter(self) -> None:
-        """Wait for a place; without a turn of the loop if there is one."""
-        while self._full():
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._next()  # it may have had its turn
-                raise
-        self.saves += 1
-        self._next()
-
-    def leave(self, size_bytes: int) -> None:
-        """Give a place back."""
-        self.saves -= 1
-        self.size_bytes -= size_bytes
-        self._next()
-
-    def _full(self) -> bool:
-        return self.saves >= self._most or (self.saves > 0 and self.size_bytes >= self._most_bytes)
-
-    def _next(self) -> None:
-        while self._waiting and not self._full():
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-
-
-class Place:
-    """What a save enters before its values are serialized; without a backlog it waits for nothing."""
-
-    def __init__(self, backlog: Backlog | None = None) -> None:
-        self._backlog, self._size_bytes = backlog, 0
-
-    async def __aenter__(self) -> Place:
-        if self._backlog is not None:
-            await self._backlog.enter()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._backlog is not None:
-            self._backlog.leave(self._size_bytes)
-
-    def takes(self, size_bytes: int) -> None:
-        """Tell what the save weighs until it is done."""
-        if self._backlog is not None:
-            self._backlog.size_bytes += size_bytes - self._size_bytes
-            self._size_bytes = size_bytes
-
-
 class Runtime(Protocol):
     """How the engine calls blocking verbs."""
 
@@ -294,16 +238,22 @@ class Blocking:
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         future: Future[R] = Future()
-        me = threading.get_ident()
         batcher.add(item, future)
-        if batcher.lead(me, LANES):
+        self._lead(batcher, 1)
+        with suppress(TimeoutError):
+            return future.result(HOLD_S)
+        self._lead(batcher, LANES)
+        return future.result()
+
+    def _lead(self, batcher: Batcher[S, R], lanes: int) -> None:
+        me = threading.get_ident()
+        if batcher.lead(me, lanes):
             more = True
             try:
                 more = batcher.drain_once(me)
             finally:
                 if more:
                     self._pool.start(batcher.drain, batcher.succeed(me))
-        return future.result()
 
 
 class Threads:
@@ -347,7 +297,8 @@ class Threads:
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        batcher.add(item, future)
+        if batcher.add(item, future) and batcher.lead(future, LANES):
+            self.start(batcher.drain, future)
         # A step's writes and its checkpoint come within two turns of the loop: one thread then takes both.
         loop.call_soon(loop.call_soon, self._lead, batcher, future, 1)
         return await future

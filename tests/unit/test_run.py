@@ -248,6 +248,39 @@ async def test_a_slow_batch_does_not_hold_up_a_save() -> None:
     pool.close()
 
 
+def test_a_slow_batch_does_not_hold_up_a_thread_that_saves() -> None:
+    gate, pool = Gate(), Threads(2)
+
+    def call(items: Sequence[int]) -> Sequence[int | Exception]:
+        return gate(items) if 1 in items else items
+
+    batcher: Batcher[int, int] = Batcher(call)
+    slow = threading.Thread(target=lambda: run_sync(Blocking(pool).batched(batcher, 1)))
+    slow.start()
+    assert gate.entered.acquire(timeout=60)
+    assert run_sync(Blocking(pool).batched(batcher, 2)) == 2
+    gate.open.set()
+    slow.join(60)
+    pool.close()
+
+
+async def test_a_crowd_is_under_way_while_the_loop_makes_further_saves() -> None:
+    gate, pool = Gate(), Threads(2)
+    batcher: Batcher[int, int] = Batcher(gate, crowd=3)
+    saves = [asyncio.create_task(pool.batched(batcher, item)) for item in range(3)]
+
+    async def busy() -> None:  # in the same turn of the loop
+        assert gate.entered.acquire(timeout=60)
+        saves.append(asyncio.create_task(pool.batched(batcher, 3)))
+
+    await asyncio.create_task(busy())
+    gate.open.set()
+    assert await asyncio.gather(*saves) == [0, 10, 20, 30]
+    assert gate.batches == [[0, 1, 2], [3]]
+    pool.close()
+    assert not batcher._leaders
+
+
 def test_a_loop_that_ends_between_two_turns_holds_up_nobody() -> None:
     pool, batcher = Threads(2), Batcher(lambda items: items)
     loop = asyncio.new_event_loop()

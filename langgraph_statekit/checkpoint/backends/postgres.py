@@ -98,6 +98,7 @@ class PostgresBackend:
 
     deltas = True
     sweeps = True
+    crowd = 16  # the server works on them while the event loop makes further ones
 
     def __init__(self, client: Client, *, schema: str = "statekit", retry_s: float = 10.0) -> None:
         require_numbers(float, 0, retry_s=retry_s)
