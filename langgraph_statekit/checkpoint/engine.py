@@ -179,11 +179,7 @@ class Engine(Requests):
             yield [row for row in rows if row.ref in writes], frames, writes
 
     async def _retention(self, thread: str, retention: Retention) -> int:
-        def plan(outline: Outline) -> Change:
-            # What a crash undoes, the next pass does again.
-            return replace(apply_policy(outline, retention, time.time_ns() // 1000), durable=False)
-
-        return await self._change(thread, plan)
+        return await self._change(thread, lambda outline: apply_policy(outline, retention, time.time_ns() // 1000))
 
     async def _retain(self, thread: str, retention: Retention) -> None:
         try:

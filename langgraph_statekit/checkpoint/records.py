@@ -204,8 +204,6 @@ class Change:
         keep_frames: With `keep`, keys of all frames that stay.
         relink: Rows that stay but change, without bodies: their parent, via and hidden are stored. Hidden ones keep
             their writes.
-        durable: Whether it must outlast a crash of the machine that stores it. If not, a crash may undo it as a whole,
-            unless something was saved since.
     """
 
     drop: Sequence[Ref] = ()
@@ -213,7 +211,6 @@ class Change:
     keep: Collection[Ref] | None = None
     keep_frames: Collection[bytes] = ()
     relink: Sequence[Row] = ()
-    durable: bool = True
 
     @property
     def shorter(self) -> tuple[bool, Collection[Ref], Collection[bytes]]:

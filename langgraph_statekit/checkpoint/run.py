@@ -297,8 +297,9 @@ class Threads:
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        if batcher.add(item, future) and batcher.lead(future, LANES):
-            self.start(batcher.drain, future)
+        leader = object()  # not the future: that leads below, if nobody does by then
+        if batcher.add(item, future) and batcher.lead(leader, LANES):
+            self.start(batcher.drain, leader)
         # A step's writes and its checkpoint come within two turns of the loop: one thread then takes both.
         loop.call_soon(loop.call_soon, self._lead, batcher, future, 1)
         return await future

@@ -11,10 +11,8 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.types import Command
 
 from langgraph_statekit import CheckpointMissing, Conflict, Misuse, Retention, Unavailable, open_saver
-from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.order import id_at, step_of
 from langgraph_statekit.checkpoint.pacing import Pacing
-from langgraph_statekit.checkpoint.records import Change
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import LONG, Face, checkpoint, config, id_of, ids, listed, metadata, put
 from tests.graphs.builders import DeltaLog, Log, SnapshotLog, chain, nested, question
@@ -251,23 +249,6 @@ def test_a_thread_of_which_all_may_stay_is_seldom_looked_at(monkeypatch: pytest.
         for step in range(100):
             at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
     assert 1 <= len(looks) <= 3
-
-
-def test_only_removals_that_somebody_asked_for_must_outlast_a_crash_of_the_store() -> None:
-    changes = []
-
-    class Noting(MemoryBackend):
-        def apply(self, thread: str, rev: int, change: Change) -> bool:
-            changes.append(change.durable)
-            return super().apply(thread, rev, change)
-
-    with StatekitSaver(Noting(), retention=Retention(keep_last=1)) as saver:
-        at = config()
-        for step in range(2 * SLACK):  # the first pass may come when nothing may go yet
-            at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
-        assert set(changes) == {False}
-        saver.prune(["t"])
-        assert changes[-1] is True
 
 
 @pytest.mark.parametrize("wrong", [{}, {"keep_last": 0}, {"keep_every": 1.5}, {"max_age_s": -1}, {"keep_last": "5"}])

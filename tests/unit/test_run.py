@@ -281,6 +281,23 @@ async def test_a_crowd_is_under_way_while_the_loop_makes_further_saves() -> None
     assert not batcher._leaders
 
 
+async def test_many_crowds_are_two_calls_at_a_time() -> None:
+    gate, pool = Gate(), Threads(8)
+    batcher: Batcher[int, int] = Batcher(gate, crowd=3)
+    saves = [asyncio.create_task(pool.batched(batcher, item)) for item in range(3)]
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=60)
+    for start in range(3, 30, 3):
+        saves += [asyncio.create_task(pool.batched(batcher, item)) for item in range(start, start + 3)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert await asyncio.to_thread(gate.entered.acquire, timeout=60)
+    assert len(batcher._leaders) == len(gate.batches) == 2
+    gate.open.set()
+    assert await asyncio.gather(*saves) == [item * 10 for item in range(30)]
+    pool.close()
+    assert not batcher._leaders
+
+
 def test_a_loop_that_ends_between_two_turns_holds_up_nobody() -> None:
     pool, batcher = Threads(2), Batcher(lambda items: items)
     loop = asyncio.new_event_loop()

@@ -78,7 +78,6 @@ _NOT_OVER: Final = (
     "NOT EXISTS (SELECT 1 FROM {schema}.threads e"
     " WHERE e.thread_id = t.thread_id AND e.until_us <= {schema}.clock_us_1())"
 )
-_LAX: Final = " FROM set_config('synchronous_commit', 'off', true)"
 _BEFORE: Final = (
     "(SELECT coalesce(r.seq < bound.seq, r.id < wanted.id)"
     ' FROM (SELECT %b::text COLLATE "C" AS id) AS wanted LEFT JOIN {schema}.rows AS bound'
@@ -288,7 +287,7 @@ class PostgresBackend:
         keep, refs, keys = change.shorter
         [[done]] = self._run(
             "SELECT {schema}.apply_1(%b, %b, %b, %b::text[], %b::text[], %b::bytea[],"
-            f" %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[]){'' if change.durable else _LAX}",
+            " %b::text[], %b::text[], %b::text[], %b::text[], %b::boolean[])",
             *(thread, rev, keep, *columns(((ref.ns, ref.id) for ref in refs), 2), list(keys)),
             *columns(((row.ref.ns, row.ref.id, row.parent, row.via, row.hidden) for row in change.relink), 5),
         )

@@ -238,7 +238,7 @@ class SqliteBackend:
             return Outline(rev, rows, {key: Frame(key, head) for key, head in heads})
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
-        with self._writing(durable=change.durable) as db:
+        with self._writing() as db:
             known = db.execute("SELECT tid, rev FROM alive WHERE thread = ?", (thread,)).fetchone()
             if (known or (0, 0))[1] != rev:
                 return False

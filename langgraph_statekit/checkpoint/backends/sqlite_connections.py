@@ -183,21 +183,13 @@ class Connections:
         return pools
 
     @contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """Lend the connection that writes, in a transaction that is committed at the end.
-
-        Args:
-            durable: Whether the end waits for the disk; if not, the next transaction that is durable does.
-        """
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection that writes, in a transaction that is committed at the end."""
         deadline = time.monotonic() + self._wait_s
         with self._errors(), self._here()[0].lend(deadline) as db:
-            if not durable:
-                db.execute("PRAGMA synchronous = NORMAL")
             self._patiently(lambda: db.execute("BEGIN IMMEDIATE"), deadline)
             yield db
             db.execute("COMMIT")
-            if not durable:
-                db.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

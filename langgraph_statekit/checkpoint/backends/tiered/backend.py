@@ -215,8 +215,7 @@ class TieredBackend:
             if rev != held.rev or {row.ref: row for row in outline.rows} != _bare(held.rows):
                 return False
             rev = outline.rev
-        # Else a crash could undo in the hot store what the cold one has done too.
-        if not self._hot.apply(thread, rev, replace(change, durable=True)):
+        if not self._hot.apply(thread, rev, change):
             return False
         # Of a thread that lost its last row, nothing is left in the cold store either. Else it is planned anew: the hot
         # store lost the change before the cold one had it.
