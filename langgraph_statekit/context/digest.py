@@ -27,14 +27,19 @@ _SECOND: Final = re.compile(
     r"|type|url|path|价|额|日期|时间|状态|温"
 )
 _ID: Final = re.compile(r"(?:^|_)(?:id|ids|number|code|key|phone|zip|account|iban|ref|sku|no)$|编号|号码")
-_EXACT: Final = re.compile(
-    r"(?:^|_)(?:uuid|guid|nr|num|mobile|fax|tel|postcode|card|invoice|order|booking|reservation|ticket|reference|isbn|issn"
-    r"|ean|upc|gtin|imei|ssn|vat|serial|tracking|hash|checksum|seed|token|pin|version|port|at|on|ts|epoch|time|timestamp"
-    r"|date|datetime|created|updated|expires|expiry)$"
-    r"|单号|账号|电话|时间|日期"
+_AMOUNT: Final = re.compile(
+    r"(?:(?:^|_)(?:total|subtotal|count|amount|quantity|qty|size|volume|supply|capacity|distance|weight"
+    r"|population|inhabitants|residents|people|members|employees|users|customers|visitors|visits|views|likes|followers"
+    r"|subscribers|downloads|installs|plays|clicks|impressions|comments|shares|stars|rows|records|items|units|tokens"
+    r"|characters|prices?|costs?|fees?|revenue|sales|turnover|income|profit|loss|budget|salary|wages?|balance|debt|assets"
+    r"|liabilities|funding|investment|capital|valuation|worth|market_cap|gdp"
+    r"|usd|eur|gbp|cny|rmb|jpy|bytes|kg|km|km2|m2)"
+    r"|^(?:total|number_of)_\w+s|^amount_(?:due|paid|owed|raised)"
+    r"|[额价量数费]|人口|总计|合计|价格|收入|支出|营收|利润|亏损|成本|预算|工资|存款|贷款|负债|资产|资金|投资|融资"
+    r"|产值|市值|估值|净值|面积|距离|大小)(?:_?[(（][^()（）]*[)）])?$"
 )
-"""Numbers that name something, or a moment: a rounded one says nothing."""
-_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Names of how much or how many there is; a number of any other name may be an id or a moment, and none is rounded."""
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])(?![A-Z]s(?![a-z]))")
 _UNITS: Final = {
     "celsius": " °C",
     "fahrenheit": " °F",
@@ -75,7 +80,8 @@ def digest(
         message: The result.
         call: The call that it answers; None leaves out the arguments.
         max_chars: Characters of the result's part at most.
-        numbers: Shows numbers of a million and more in readable form, except ids.
+        numbers: Shows numbers of a million and more in readable form where the name of the field says that it is an
+            amount, a count or a size; all others are exact.
     """
     name = (call["name"] if call else message.name) or "tool"
     arguments = _arguments(call["args"]) if call else ""
@@ -232,8 +238,8 @@ def _is_id(key: str) -> bool:
     return _ID.search(_words(key)) is not None
 
 
-def _is_exact(key: str) -> bool:
-    return _is_id(key) or _EXACT.search(_words(key)) is not None
+def _is_amount(key: str) -> bool:
+    return _AMOUNT.search(_words(key)) is not None
 
 
 def _words(key: str) -> str:
@@ -251,7 +257,7 @@ def _scalar(key: str, value: Any, *, numbers: bool, chinese: bool) -> str:
         unit = lower.rpartition("_")[2]
         temperature = _TEMPERATURE.search(lower) is not None
         mark = _UNITS.get(unit, "") if len(unit) > 1 or temperature else ""
-        return (readable(value, chinese=chinese) if numbers and not _is_exact(key) else plain_json(value)) + mark
+        return (readable(value, chinese=chinese) if numbers and _is_amount(key) else plain_json(value)) + mark
     return one_line(plain_json(value))
 
 

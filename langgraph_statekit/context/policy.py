@@ -62,7 +62,8 @@ class ToolResultPolicy:
         verbatim_kinds: Kinds of text that stay whole: `code`, `diff`, `legal`, `quote`, `traceback`. Not tracebacks by
             default: their digest is the error.
         offload_chars: A longer result of these kinds is shown as a mark such as `[DOC_SUMMARY:id]`; None for never.
-        numbers: Shows large numbers in digests in readable form; never ids and moments, nor amounts in arguments.
+        numbers: Shows numbers of a million and more in digests in readable form where the name of a result's field says
+            that it is an amount, a count or a size; all others, and arguments, are exact.
     """
 
     keep: int = 3

@@ -148,28 +148,37 @@ def test_what_the_call_says_is_not_told_again_and_what_differs_is() -> None:
     assert "VA5SGQ" in digest(echo, call).partition("→")[2], "a result that says nothing else is told"
 
 
+@pytest.mark.parametrize("number", [13_812_345_678, 1_735_689_612, 1_735_689_612_345, 6_222_021_234_567_890])
 @pytest.mark.parametrize(
     "key",
     [
-        "orderId",
-        "userID",
-        "accountNumber",
-        "order-no",
-        "uuid",
-        "isbn",
-        "invoice",
-        "card",
-        "transactionId",
-        "created_at",
-        "timestamp",
-        "updatedAt",
-        "trackingNumber",
-        "phone",
-        "订单编号",
-        "时间",
+        *("orderId", "orderIDs", "userID", "userid", "uid", "order-no", "accountNumber", "transactionId", "trackingNo"),
+        *("uuid", "isbn", "invoice", "card", "phone", "phone2", "QQ", "account_balance_id", "costCenter", "checkSum"),
+        *("created_at", "updatedAt", "created_utc", "timestamp", "timestamp_ms", "start_ms", "dt", "sunrise", "exp"),
+        *("price_updated_at", "count_date", "订单编号", "手机号", "卡号", "身份证号", "账户", "时间", "value", "x", ""),
     ],
 )
-def test_a_number_that_names_something_or_a_moment_is_never_rounded(key: str) -> None:
-    told = shown(json.dumps({key: 1_735_689_612_345, "total": 12_345_678, "note": "x" * 300}), numbers=True)
-    assert "1735689612345" in told
+def test_a_number_that_may_name_something_or_a_moment_is_never_rounded(key: str, number: int) -> None:
+    told = shown(json.dumps({key: number, "total": 12_345_678, "note": "x" * 300}), numbers=True)
+    assert str(number) in told
     assert "12.3 million" in told or "1,230万" in told
+
+
+@pytest.mark.parametrize("found", [13_812_345_678, [13_812_345_678], {"list": [13_812_345_678]}])
+def test_a_number_without_a_name_is_never_rounded(found: Any) -> None:
+    assert "13812345678" in shown(json.dumps(found), numbers=True)
+
+
+AMOUNTS = "population viewCount view_count total-views totalRevenue GDP price_cny number_of_users amountDue sizeBytes"
+CHINESE_AMOUNTS = "常住人口 数量 总额 交易金额 股价 销量 用户数 净利润 市值 销售额(元)"
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        *((key, "12.3 million") for key in (*AMOUNTS.split(), "Sales (USD)")),
+        *((key, "1,230万") for key in CHINESE_AMOUNTS.split()),
+    ],
+)
+def test_what_says_that_it_is_an_amount_a_count_or_a_size_is_readable(key: str, line: str) -> None:
+    assert line in shown(json.dumps({key: 12_345_678}), numbers=True)
