@@ -75,6 +75,8 @@ _CANNED: Final = re.compile(
 _SPEAKER: Final = re.compile(r"^\[[^\]\n]*\]", re.MULTILINE)
 _ECHO_CHARS: Final = 120
 _ECHO_OF_PROMPT_CHARS: Final = 30
+_MARKS: Final = " \"'`*#>“"
+"""What a model may put before a text that it repeats."""
 _GROSS: Final = 8
 """An answer so many times too long is no summary that a shorter wording could save."""
 _CHARS_PER_TOKEN: Final = 4
@@ -242,7 +244,7 @@ async def _shortened(said: str, job: Job, ask: Ask, attempt: int, attempts: int)
             raise
         except Exception:
             shorter = ""
-        if shorter and not _CANNED.match(shorter) and len(shorter) < len(said):
+        if not _useless(shorter, job.max_chars) and len(shorter) < len(said):
             said = shorter
     if len(said) > job.max_chars:
         said = extract([HumanMessage(said)], job.max_chars) or said[: job.max_chars]
@@ -275,19 +277,33 @@ def answered(answer: Any) -> str:
 
 def wrong(said: str, job: Job, text: str) -> str:
     """Return what is wrong with an answer; empty if it may be a summary of the text."""
+    if problem := _useless(said, job.max_chars):
+        return problem
+    if len(said) > _GROSS * job.max_chars or (len(said) > job.max_chars and len(said) >= len(text)):
+        return "oversized"
+    folded, asked = _folded(said), _framed(CONDENSE if job.condenses else PROMPT, text, "", job.max_chars)
+    if len(folded) >= _ECHO_CHARS and folded in _folded(asked):
+        return "echo of the input"
+    people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", *AI))
+    return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""
+
+
+def _useless(said: str, max_chars: int) -> str:
+    """Return what is wrong with an answer, whatever it was to sum up; empty if nothing is."""
     if not any(map(str.isalnum, said)):
         return "blank"
     if _CANNED.match(said) and len(said) < 400:
         return "canned"
-    if len(said) > _GROSS * job.max_chars or (len(said) > job.max_chars and len(said) >= len(text)):
-        return "oversized"
-    folded = _folded(said)
-    if (len(folded) >= _ECHO_CHARS and folded in _folded(text)) or (
-        len(folded) >= _ECHO_OF_PROMPT_CHARS and any(folded in _folded(asked) for asked in (PROMPT, CONDENSE, SHORTEN))
-    ):
-        return "echo of the input"
-    people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", *AI))
-    return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""
+    return "echo of the input" if _echoes_a_request(said, max_chars) else ""
+
+
+def _echoes_a_request(said: str, max_chars: int) -> bool:
+    """Tell whether an answer is a part of what the summarizer was told to do, or begins as that does."""
+    folded = _folded(said).lstrip(_MARKS)
+    if len(folded) < _ECHO_OF_PROMPT_CHARS:
+        return False
+    requests = [_folded(_framed(frame, "", "", max_chars)) for frame in (PROMPT, CONDENSE, SHORTEN)]
+    return any(folded in each or folded.startswith(each[:_ECHO_OF_PROMPT_CHARS]) for each in requests)
 
 
 def _parts(text: str, most_chars: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from langgraph_statekit import (
     build_context,
     expand,
 )
-from langgraph_statekit.context.asking import Job, transcript, wrong
+from langgraph_statekit.context.asking import CONDENSE, PROMPT, SHORTEN, Job, summarize, transcript, wrong
 from langgraph_statekit.errors import SchemaTooNew
 from langgraph_statekit.events import Compacted, Event, Failed
 from tests.context.rules import Recorder, assert_strict, conversation, text_of
@@ -221,10 +222,40 @@ def test_what_a_model_says_in_place_of_a_summary_is_canned(said: str) -> None:
     assert wrong(said, job, job.text) == "canned"
 
 
-@pytest.mark.parametrize("said", ["Summarize the conversation between the tags", "Keep names, numbers, dates and ids."])
+UPLOADS = "The upload failed with error 500. " * 20
+REQUESTS = [prompt.format(max_chars=200, before="", text="Mia flies.") for prompt in (PROMPT, CONDENSE, SHORTEN)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Summarize the conversation between the tags",
+        "Keep names, numbers, dates and ids.",
+        "without seeing it. At most 200 characters of plain text, in the language",
+        '> "Summarize the conversation between the tags for the assistant: it failed.',
+        *(request[:60] for request in REQUESTS),
+        *(request[:180] for request in REQUESTS),
+        *(request[20:150] for request in REQUESTS),
+        "Reply with the summary only.\n<conversation>\n" + UPLOADS[:200],
+        "<conversation>\n" + UPLOADS,
+    ],
+)
 def test_a_part_of_what_the_summarizer_was_asked_is_an_echo(said: str) -> None:
-    job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
+    job = Job(text=UPLOADS * 2, source=[], max_chars=200)
     assert wrong(said, job, job.text) == "echo of the input"
+
+
+@pytest.mark.parametrize("shorter", [REQUESTS[2][:150], "...", "Please provide the text."])
+def test_what_is_no_summary_is_no_shorter_one_either(shorter: str) -> None:
+    job = Job(text="Mia flies to Rome on 7 May. " * 40, source=[], max_chars=200)
+    said = iter(["Mia wants to fly to Rome on 7 May. " * 8, shorter])
+
+    async def ask(prompt: str) -> str:
+        return next(said)
+
+    answer = asyncio.run(summarize(job, ask, attempts=2, max_input_tokens=10_000))
+    assert "Rome" in answer.text
+    assert shorter not in answer.text
 
 
 SAID = {
