@@ -21,6 +21,8 @@ _CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chun
 _ARGUMENTS: Final = ("input", "args", "arguments")
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
+_SIGNATURE: Final = "__thought__"
+"""What follows it in an id is Gemini's signature, which LiteLLM carries there and takes off for other providers."""
 
 _copies: Final = Copies()
 
@@ -225,9 +227,12 @@ def _call_id(block: Mapping[str, Any]) -> Any:
 
 def _are_own(ids: Sequence[str | None], taken: set[str]) -> bool:
     """Tell whether calls have ids that providers take, and no call before has."""
-    return (
-        all(ids) and taken.isdisjoint(ids) and len({*ids}) == len(ids) and max(map(len, ids)) <= _MOST_ID_CHARS  # type: ignore[arg-type]
-    )
+    return all(ids) and taken.isdisjoint(ids) and len({*ids}) == len(ids) and all(map(_is_short, ids))  # type: ignore[arg-type]
+
+
+def _is_short(id: str) -> bool:
+    """Tell whether providers take an id's length; a signature does not count."""
+    return len(id) <= _MOST_ID_CHARS or id.find(_SIGNATURE, 0, _MOST_ID_CHARS + len(_SIGNATURE)) >= 0
 
 
 def _with_own_ids(message: AIMessage, taken: set[str]) -> tuple[AIMessage, list[ToolCall]]:
@@ -259,12 +264,13 @@ def _unchanged(calls: Sequence[ToolCall]) -> dict[str | None, list[str | None]]:
 
 
 def _names(wanted: str) -> Iterator[str]:
-    if len(wanted) <= _MOST_ID_CHARS:
+    if _is_short(wanted):
         yield wanted
-    short = wanted if len(wanted) < _MOST_ID_CHARS - 6 else hashlib.md5(wanted.encode()).hexdigest()
+    name, *signature = wanted.partition(_SIGNATURE)
+    short = name if len(name) < _MOST_ID_CHARS - 6 else hashlib.md5(name.encode()).hexdigest()
     number = 2
     while True:
-        yield f"{short}_{number}"
+        yield "".join((f"{short}_{number}", *signature))
         number += 1
 
 

@@ -46,7 +46,9 @@ MEDIA = st.sampled_from(
 )
 LONG_ID = "chatcmpl-tool-0123456789abcdef0123456789abcdef"
 """As vLLM makes them: longer than OpenAI takes."""
-IDS = st.sampled_from(["c1", "c2", "c3", "c4", LONG_ID])
+SIGNED_ID = "call_0123456789abcdef0123456789ab__thought__" + "Cq4HAdHtim9" * 85
+"""As LiteLLM makes them of Gemini's calls."""
+IDS = st.sampled_from(["c1", "c2", "c3", "c4", LONG_ID, SIGNED_ID])
 CALLS = st.builds(
     lambda name, args, id: {"name": name, "args": args, "id": id, "type": "tool_call"},
     st.sampled_from(["weather", "pay", "search"]),

@@ -12,7 +12,7 @@ from langgraph_statekit.context.core import build_context
 from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.repair import is_blank, mended_in_place, repair
 from langgraph_statekit.context.summarize import SessionSummarizer
-from tests.context.histories import LONG_ID
+from tests.context.histories import LONG_ID, SIGNED_ID
 from tests.context.rules import Recorder, assert_strict, snapshot
 
 HELLO = HumanMessage("hello", id="h")
@@ -78,6 +78,25 @@ def test_an_id_that_is_too_long_for_a_provider_is_shortened_with_its_result() ->
     assert_strict(shown)
     assert shown == repair([each.model_copy() for each in history])
     assert [each.id for each in shown] == ["h", "a", "t"]
+
+
+@pytest.mark.parametrize("mend", [repair, mended_in_place])
+def test_an_id_that_carries_a_signature_of_gemini_keeps_it(mend: Any) -> None:
+    def asked_and_answered(id: str, turn: int) -> list[BaseMessage]:
+        return [
+            AIMessage("", tool_calls=[call(id)], id=f"a{turn}"),
+            ToolMessage("paid", tool_call_id=id, id=f"t{turn}"),
+        ]
+
+    name, _, signature = SIGNED_ID.partition("__thought__")
+    long_name = f"{LONG_ID}__thought__{signature}"
+    once = [HELLO, *asked_and_answered(SIGNED_ID, 1)]
+    assert all(shown is given for shown, given in zip(mend(once), once, strict=True))
+    shown = mend([*once, *asked_and_answered(SIGNED_ID, 2), *asked_and_answered(long_name, 3)])
+    assert_strict(shown)
+    ids = [each.tool_calls[0]["id"] for each in shown if isinstance(each, AIMessage)]
+    assert ids[:2] == [SIGNED_ID, f"{name}_2__thought__{signature}"]
+    assert all(id.endswith(f"__thought__{signature}") for id in ids)
 
 
 @pytest.mark.parametrize(
