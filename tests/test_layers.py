@@ -116,6 +116,7 @@ LAYERS = [
     {"timetravel.running"},
     {"timetravel.travel"},
     {"timetravel.widget"},
+    {"sessions.words"},
     {"sessions.records", "sessions.requests", "sessions.archive"},
     {"sessions.search", "sessions.facts", "sessions.feed", "sessions.settings"},
     {"sessions.core"},

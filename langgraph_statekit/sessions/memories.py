@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, Item, SearchItem
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.sessions.records import checked_metadata, required_user, storable
-from langgraph_statekit.sessions.requests import ENDS, matching
+from langgraph_statekit.sessions.words import ENDS, matching
 
 _PAGE: Final = 100
 MOST_TEXT: Final = 4_000

@@ -14,7 +14,8 @@ from langgraph.types import interrupt
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.sessions.memories import MOST_TEXT, Memories, Memory
-from langgraph_statekit.sessions.requests import MemoryRequest, find_requests, normal
+from langgraph_statekit.sessions.requests import MemoryRequest, find_requests
+from langgraph_statekit.sessions.words import normal
 
 _REFUSED: Final = "Not done: the user's last message does not ask for it. Do not say that it was done."
 

@@ -9,8 +9,9 @@ takes long.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
+
+from langgraph_statekit.sessions.words import ENDS
 
 Action = Literal["remember", "forget", "list"]
 
@@ -63,6 +64,14 @@ _POLITE: Final = (
     r"|btw|by the way|(?:make|be) sure (?:to|that you|you)|from now on|one more thing"
     rf"|for (?:the future|next time|later|future reference)|{_ASKS})[\s,:]+)*+"
 )
+_MANNER: Final = rf"(?P<polite>{_POLITE})"
+_LEAD: Final = re.compile(r"\b(can|could|would|will) you\b", re.IGNORECASE)
+_BEGS: Final = re.compile(r"\b(?:please|pls|plz|kindly)\b", re.IGNORECASE)
+_THANKS: Final = r"(?:please|pls|plz|thanks|thank you)"
+_COURTESY: Final[dict[Action, re.Pattern[str]]] = {  # `I always say please` keeps it
+    "remember": re.compile(rf",\s*+{_THANKS}\W*+\Z", re.IGNORECASE),
+    "forget": re.compile(rf"[\s,]{_THANKS}\W*+\Z", re.IGNORECASE),
+}
 _MEMORY: Final = r"(?:your |the )?(?:long[- ]term )?memory"
 _YOURS: Final = r"your (?:long[- ]term )?memory"  # `Store the array in memory` means another one
 _ABOUT: Final = r"(?:this|the following)(?: fact| about me)?"
@@ -117,7 +126,7 @@ _NOT_FORGOTTEN: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _POINTS: Final = re.compile(
-    r"(?:all (?:of )?)?(?:it|this|that|these|those|me|us|him|her|them|the following)", re.IGNORECASE
+    rf"(?:all (?:of )?)?(?:it|this|that|these|those|me|us|him|her|them|the following)|{_THANKS}", re.IGNORECASE
 )
 _LIST: Final = re.compile(
     rf"{_POLITE}(?:what (?:do|can) you (?:remember|(?:know|remember) about me)|what (?:have|did) you remember(?:ed)?"
@@ -128,13 +137,15 @@ _LIST: Final = re.compile(
     re.IGNORECASE,
 )
 _EN: Final[list[tuple[Action, re.Pattern[str]]]] = [
-    ("remember", re.compile(_POLITE + _REMEMBER + r"(?P<text>.+)", re.IGNORECASE | re.DOTALL)),
-    ("remember", re.compile(_POLITE + _NOTE + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
-    ("forget", re.compile(_POLITE + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
+    ("remember", re.compile(_MANNER + _REMEMBER + r"(?P<text>.+)", re.IGNORECASE | re.DOTALL)),
+    ("remember", re.compile(_MANNER + _NOTE + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
+    ("forget", re.compile(_MANNER + _FORGET + r"(?P<text>.*)", re.IGNORECASE | re.DOTALL)),
 ]
 _QUESTION_EN: Final = re.compile(
-    rf"(?P<polite>{_POLITE})(?:remember\s+(?:that\b(?! (?:if|far|long|many|much)\b)|(?:my|our)\b.* {_VERB}"
-    r"|i(?:'m| am)\b)|forget (?:my |that i\b|what i told|everything (?:about me|i told|you know)))",
+    rf"{_MANNER}(?!.*\bor (?:(?:should|shall|must|do|did|will|would|can|could|have) )?(?:i|you|we|not)\b)"
+    r"(?:remember\s+(?:that\b(?! (?:if|far|long|many|much)\b)|i(?:'m| am)\b|(?:my|our)\b"
+    rf"(?:(?!\b(?:or|and {_VERB}|that|what|when|who|where|why|how|which|whether|if)\b)[^,])*? {_VERB})"
+    r"|forget (?:my |that i\b|what i told|everything (?:about me|i told|you know)))",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -143,17 +154,27 @@ _POLITE_ZH: Final = (
     r"|可以|能|要|一定要?|务必|以后|从现在起|今后|对了|另外|还有|顺便|好的?|那么?|嗯|永远|千万|也|再|都"
     r"|我(?:想|要|希望)(?:让)?你|[，,：:\s])*+"
 )
+# `我对海鲜过敏` says something, `我今天的支出` names it.
+_MINE_ZH: Final = (
+    r"(?=我(?!们).*(?:会(?!议)|要(?![点求])|爱(?!好)|住(?!吧?$)|过敏"
+    r"|[是叫有在为不没能对喜吃最：:=\d一二三四五六七八九十]))"
+)
 _REMEMBER_ZH: Final = (
-    r"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:(?:下来|一下)(?=\s*[，,：:])|(?:下来|一下)?(?=我))|把(?:这个?|以下|下面)(?:事|内容)?记(?:住|下来?|一下)(?=\s*[，,：:])|(?:保?存|添?加|写)(?:到|进|入)(?:你的)?记忆(?:里|中)?)"
+    rf"(?:(?:记住|牢记|记下来?|记一下|记着|记录(?:(?:下来|一下)(?=\s*[，,：:])|(?:下来|一下)?{_MINE_ZH})"
+    r"|把(?:这个?|以下|下面)(?:事|内容)?记(?:住|下来?|一下)(?=\s*[，,：:])"
+    r"|(?:保?存|添?加|写)(?:到|进|入)(?:你的)?记忆库?(?:里面|里|中)?(?=[了啊哦吧呀]?(?:[\s，,：:]|我|本人|咱)))"
     r"(?!了吗|了没|了什么|什么|吗)(?:(?P<done>了)|啊|哦|吧|呀)?"
-    r"|把(?P<held>我.+)记(?:住|下来?)吧?$|(?P<recalled>记得)(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
+    rf"|把(?P<held>(?!.*(?:{_WORK_ZH})){_MINE_ZH}我.+)(?<![并且再，,、\s])(?<!然后)(?<!一起)记(?:住|下来?)吧?$"
+    r"|(?P<recalled>记得)(?=\s*[，,：:]|我(?!们?(?:说|讲|问|提)过?什么)|本人|咱)"
     r"|(?:别|不要|勿|不能|不可以)(?:忘记?了?|忘掉)(?=\s*[，,：:]|我|本人|咱))"
 )
 _FORGET_ZH: Final = (
     r"(?:(?:(?P<forgotten>忘记|忘掉|忘了)|不要再?记住?|别再?记住?|不用再记住?|停止记住)(?!了?吗|吧|它|算了)(?:掉)?"
-    r"|(?:删除|删掉|清除|清空|抹去)(?:关于|有关)?(?P<cleared>.+?)的?记忆$"
-    r"|把(?:关于|有关)?(?P<dropped>.+?)的?记忆都?(?:删除|删掉|清除|清空|抹去)(?:掉)?吧?$"
-    r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:忘掉|忘记|忘了)(?:吧)?$)"
+    r"|(?:删除|删掉|清除|清空|抹去)(?!了|过)(?:掉|一下)?(?P<yours>[你您]的?)?(?:关于|有关|对(?=我))?"
+    r"(?P<cleared>(?(yours).*?|.+?))的?记忆吧?$"
+    r"|把(?P<your>[你您]的?)?(?:关于|有关|对(?=我))?(?P<dropped>(?(your).*?|.+?))的?记忆(?:都|全都?|全部)?"
+    r"(?:删除|删掉|清除|清空|抹去)(?:掉)?吧?$"
+    r"|把(?P<moved>.+?)(?:从(?:你的)?记忆(?:里|中))?(?:都|全都?|全部)?(?:忘掉|忘记|忘了)(?:吧)?$)"
 )
 _LIST_ZH: Final = re.compile(
     rf"{_POLITE_ZH}(?:你?(?:还|都)?(?:记得|记住了?)(?:关于)?我?(?:的)?(?:什么|哪些(?:事情?|东西|内容)?)"
@@ -161,7 +182,8 @@ _LIST_ZH: Final = re.compile(
     r"[啊呢吗呀了]*\W*"
 )
 _EVERYTHING_ZH: Final = re.compile(
-    r"(?:关于)?(?:我的?)?(?:所有|全部|一切)(?:的?(?:事|事情|东西|内容|信息|记忆))?|(?:关于)?我"
+    r"(?:(?:你(?:知道|记得|记住)|我(?:告诉过?你|[说讲]过?))的)?(?:关于|对)?(?:我的?)?(?:所有|全部|一切)"
+    r"(?:的?(?:事|事情|东西|内容|信息|记忆))?|(?:所有|全部|一切)(?:关于|对)我|(?:关于|对)?我"
 )
 _ZH: Final[list[tuple[Action, re.Pattern[str]]]] = [
     ("remember", re.compile(_POLITE_ZH + _REMEMBER_ZH + r"(?P<text>.*)", re.DOTALL)),
@@ -170,6 +192,7 @@ _ZH: Final[list[tuple[Action, re.Pattern[str]]]] = [
 _ASKED_ZH: Final = re.compile("怎么|怎样|如何|为什么|在哪|哪里|哪儿|多少|几个|是什么|有什么")
 # `忘了……` and `记住了……` by themselves tell what somebody did.
 _ASKING_ZH: Final = re.compile("请|麻烦|拜托|劳驾|帮|替我|给我|希望|想让|务必|要|必须|一定|能|可以|可不可以")
+_BEGS_ZH: Final = re.compile("请|麻烦|拜托|劳驾|帮|替我|给我|希望|想让|务必|必须")
 _OWN_ZH: Final = re.compile("(?:我|关于|有关|所有|全部|一切)(?!.*了$)")
 _ERRAND_ZH: Final = re.compile(
     "(?:要|去)?(?:买|带|拿|寄|提醒|打电话|给.{1,8}(?:打|发|买|送|寄)|关(?:灯|门|窗)|交(?:钱|费|作业))"
@@ -182,8 +205,8 @@ _NAMED_ZH: Final = re.compile(  # says nothing of what it names
 )
 _NOT_FORGOTTEN_ZH: Final = re.compile("(?:我的)?(?:密码|口令)")
 _SIMPLE: Final = str.maketrans(
-    "會愛點為帶買電記請別對刪關於說寫譯總結潤麻煩幫給從還後遠務嗎們這沒個東內訊顯訴憶講問過麼讓釋復幾裡郵網頁詞題發輸",
-    "会爱点为带买电记请别对删关于说写译总结润麻烦帮给从还后远务吗们这没个东内讯显诉忆讲问过么让释复几里邮网页词题发输",
+    "會愛點為帶買電記請別對刪關於說寫譯總結潤麻煩幫給從還後遠務嗎們這沒個東內訊顯訴憶講問過麼讓釋復幾裡郵網頁詞題發輸裏並庫",
+    "会爱点为带买电记请别对删关于说写译总结润麻烦帮给从还后远务吗们这没个东内讯显诉忆讲问过么让释复几里邮网页词题发输里并库",
 )
 """Traditional characters of the patterns: what is returned keeps its own."""
 _CHINESE: Final = re.compile(r"[\u3400-\u9fff]")
@@ -195,7 +218,6 @@ _REST: Final = re.compile(
 _BARE: Final = re.compile(
     rf"(?:{_POLITE}(?:remember|don'?t forget)(?: this)?|{_POLITE_ZH}{_REMEMBER_ZH})\s*[:：]\s*", re.IGNORECASE
 )
-ENDS: Final = " \t\r\n,;:.!?。！？；，：、\"'“”"
 
 
 def find_requests(text: str) -> list[MemoryRequest]:
@@ -232,24 +254,30 @@ def _request(sentence: str) -> MemoryRequest | None:
 
 
 def _english(sentence: str, chinese: bool) -> MemoryRequest | None:
-    if sentence.rstrip().endswith("?"):
-        asked = _QUESTION_EN.match(sentence)
-        if asked is None or not re.search(_ASKS, asked["polite"], re.IGNORECASE):
-            return None
+    asked = _QUESTION_EN.match(sentence)
+    marked = sentence.rstrip(" \t\r\n!.！。").endswith(("?", "？"))
+    if marked and (asked is None or not re.search(_ASKS, asked["polite"], re.IGNORECASE)):
+        return None
     for action, pattern in _EN:
-        match = pattern.fullmatch(sentence)
+        match = pattern.fullmatch(_COURTESY[action].sub("", sentence))
         if match is None:
             continue
         groups = match.groupdict()
+        lead = _LEAD.search(match["polite"])
+        asks = marked or lead is not None
         about = (groups.get("saved") or groups.get("cleared") or groups["text"]).strip(ENDS)
         if action == "forget":
+            worries = asks and not _BEGS.search(match["polite"] + sentence[match.end() :])
             if groups.get("wiped") or _EVERYTHING.fullmatch(about):
-                return MemoryRequest("forget", "", chinese)
-            if not about or _NOT_FORGOTTEN.fullmatch(about):
+                return None if worries else MemoryRequest("forget", "", chinese)
+            able = lead is not None and lead[1].lower() in ("can", "could")
+            if not about or _NOT_FORGOTTEN.fullmatch(about) or (worries and not able):
                 return None
             return MemoryRequest("forget", about, chinese)
-        named = len(about) < 2 or _POINTS.fullmatch(about)
-        return None if named else MemoryRequest("remember", about, chinese)
+        names = asks and asked is None and re.fullmatch(r"(?:my|our)\b[^:=\d]*", about, re.IGNORECASE)
+        if len(about) < 2 or _POINTS.fullmatch(about) or names:
+            return None
+        return MemoryRequest("remember", about, chinese)
     return None
 
 
@@ -270,13 +298,16 @@ def _chinese(sentence: str) -> MemoryRequest | None:
             if name in match.groupdict() and match[name] is not None
         )
         about = written[slice(*match.span(group))].strip(ENDS)
-        if _is_told(match, polite[0] if polite else "", about.translate(_SIMPLE)):
+        manner = polite[0] if polite else ""
+        if _is_told(match, manner, about.translate(_SIMPLE)):
             return None
         about = (
             re.sub(r"[吗吧哦啊]$", "", about) if action == "remember" else re.sub(r"(?:这件事|吧|了|吗)$", "", about)
         )
-        if action == "forget" and _EVERYTHING_ZH.fullmatch(about.translate(_SIMPLE)):
-            return MemoryRequest("forget", "", True)
+        everything = _EVERYTHING_ZH.fullmatch(about.translate(_SIMPLE)) or (group != "text" and not about)
+        if action == "forget" and everything:
+            worries = re.search("[能可]", manner) and not _BEGS_ZH.search(manner)
+            return None if worries else MemoryRequest("forget", "", True)
         if action == "forget" and _NOT_FORGOTTEN_ZH.fullmatch(about):
             return None
         return MemoryRequest(action, about, True) if about else None
@@ -291,6 +322,9 @@ def _is_told(match: re.Match[str], polite: str, about: str) -> bool:
         errand = _ERRAND_ZH.match(about) or _NAMED_ZH.fullmatch(about)
         recalled = groups["recalled"] and match.string[match.end("recalled") :].lstrip()[:1] not in "：:"
         return bool(errand or (not asks and (groups["done"] or recalled)))
+    if match.string.endswith("吧") and re.search("你|一定", polite) and not _BEGS_ZH.search(polite):
+        return True  # `你忘了我的生日吧` reproaches
+    asks = bool(_ASKING_ZH.search(polite.replace("一定", "")))  # `你一定忘了` supposes
     if asks or not groups["forgotten"]:  # `把钥匙忘了`
         return not asks and groups["moved"] is not None and match.string.endswith(("忘了", "忘记了"))
     if about.endswith("吧") and len(about) > 2 and _OWN_ZH.match(about):
@@ -301,84 +335,3 @@ def _is_told(match: re.Match[str], polite: str, about: str) -> bool:
         or bool(_UNSAID_ZH.match(about))
         or not (groups["forgotten"] == "忘掉" or _OWN_ZH.match(about))
     )
-
-
-_WORD: Final = re.compile(r"[\u3400-\u9fff]+|[^\W_\u3400-\u9fff]+")
-_COMMON: Final = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "i",
-        "i'm",
-        "im",
-        "am",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "my",
-        "me",
-        "mine",
-        "we",
-        "our",
-        "you",
-        "your",
-        "that",
-        "this",
-        "it",
-        "of",
-        "to",
-        "in",
-        "on",
-        "at",
-        "for",
-        "about",
-        "and",
-        "or",
-        "do",
-        "does",
-        "did",
-        "have",
-        "has",
-        "had",
-        "not",
-        "so",
-        "with",
-        "as",
-        "",
-    ]
-)
-
-
-_COMMON_ZH: Final = re.compile("[我的是了在有和也就这那你关于说过事件个们所]+")
-
-
-def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text that tell what it is about; of Chinese what stands between common characters."""
-    words = frozenset(word for found in _WORD.findall(text.casefold()) for word in _parts(found) if word not in _COMMON)
-    return frozenset(word for word in words if word > "\u3400" or len(word) > 1) or words
-
-
-def _parts(word: str) -> list[str]:
-    return _COMMON_ZH.split(word) if word > "\u3400" else [word]
-
-
-def matching(about: str, texts: Iterable[str]) -> list[int]:
-    """Return which texts a request to forget means: the one that is the same, else those that have all of its words."""
-    texts = list(texts)
-    same = [at for at, text in enumerate(texts) if normal(text) == normal(about)]
-    words = words_of(about)
-    return same or [at for at, text in enumerate(texts) if words and _has(text.casefold(), words)]
-
-
-def _has(text: str, words: frozenset[str]) -> bool:
-    found = frozenset(_WORD.findall(text))
-    return all(word in text if word > "\u3400" else word in found for word in words)
-
-
-def normal(text: str) -> str:
-    """Return a text without what makes no difference: case, spaces and the punctuation around it."""
-    return " ".join(text.split()).strip(ENDS).casefold()

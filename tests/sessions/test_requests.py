@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langgraph_statekit.sessions.requests import MemoryRequest, find_requests, matching, normal
+from langgraph_statekit.sessions.requests import MemoryRequest, find_requests
 
 REMEMBER = {
     "Remember that I am vegetarian.": "I am vegetarian",
@@ -60,6 +60,15 @@ REMEMBER = {
     "请把这个记下来：我是左撇子": "我是左撇子",
     "请保存到记忆：我是护士": "我是护士",
     "请记录我对海鲜过敏": "我对海鲜过敏",
+    "Could you remember my name is Al": "my name is Al",
+    "Can you remember my shoe size: 42": "my shoe size: 42",
+    "Remember that I like tea, please!": "I like tea",
+    "Remember that I always say please": "I always say please",
+    "Add my shoe size 42 to your memory, please.": "my shoe size 42",
+    "写到记忆里面：我爱吃辣": "我爱吃辣",
+    "寫到記憶裏面：我愛吃辣": "我愛吃辣",
+    "记录下来我不吃辣": "我不吃辣",
+    "把我喜欢喝茶记下来": "我喜欢喝茶",
     "帮我订机票。请记住我要靠窗的座位。谢谢": "我要靠窗的座位",
 }
 FORGET = {
@@ -94,6 +103,29 @@ FORGET = {
     "忘了我的电话号码吧": "我的电话号码",
     "把关于我的工作的记忆删除": "我的工作",
     "清空我的记忆": "",
+    "清空你的记忆": "",
+    "把你的记忆清空": "",
+    "删除你的记忆": "",
+    "清除你的所有记忆": "",
+    "把你对我的记忆都删除": "",
+    "把你的记忆全部清空": "",
+    "清空你的记忆吧": "",
+    "刪除您對我的所有記憶": "",
+    "请删除所有关于我的记忆": "",
+    "把关于我的一切都忘掉": "",
+    "请忘掉你知道的一切": "",
+    "请忘记我告诉你的所有事情": "",
+    "希望你能忘记关于我的一切": "",
+    "删除你对我的生日的记忆": "我的生日",
+    "请你忘了我的生日吧": "我的生日",
+    "麻烦你把我的生日忘了吧": "我的生日",
+    "Could you please forget everything about me?": "",
+    "Can you forget everything about me, please?": "",
+    "Would you please forget my birthday?": "my birthday",
+    "Forget everything, please.": "",
+    "Clear your memory, please.": "",
+    "Forget my birthday please.": "my birthday",
+    "Delete my address from your memory, thanks!": "my address",
 }
 LIST = [
     "What do you remember about me?",
@@ -246,6 +278,50 @@ NEITHER = [
         "记住给妈妈打电话",
         "记着带伞",
     ),
+    *(  # asks whether something will be forgotten, or reproaches
+        "Will you forget everything about me?",
+        "Will you forget everything I told you?",
+        "Will you forget everything you know?",
+        "Will you forget everything you know about me",
+        "Will you forget everything about me?!",
+        "Can you forget everything about me?",
+        "Would you forget my birthday?",
+        "Would you forget my birthday",
+        "你能忘记关于我的一切吗？",
+        "可以清空你的记忆吗？",
+        "你能清空你的记忆",
+        "你忘了我的生日吧",
+        "你忘了我对花生过敏吧。",
+        "那你忘了我的名字吧",
+        "嗯，你忘了我的名字吧",
+        "你一定忘了我的生日吧",
+        "你一定忘了我的生日",
+        "你把我的生日忘了吧",
+        "我想你忘了我的生日吧",
+        "你删除了关于我的地址的记忆",
+    ),
+    *(  # is about a memory, names something, or says only please
+        "寫入記憶體失敗",
+        "写入记忆卡的速度太慢",
+        "写入记忆失败",
+        "Can you remember my last question, what was it?",
+        "Can you remember my last question, what was it",
+        "Can you remember my name or should I tell you again?",
+        "Can you remember my name or is it too long?",
+        "Can you remember that I'm vegan, or should I remind you?",
+        "Can you remember my name and will you use it?",
+        "Can you remember my name",
+        "把我说的话翻译成英文并记下来",
+        "把我说的话整理一下，记下来",
+        "把我们会议的要点记下来",
+        "把我今天的支出记住",
+        "记录我们会议的要点",
+        "记录一下我们会议的要点",
+        "请记录我的费用",
+        "Update your memory, please.",
+        "Remember, please.",
+        "Remember: thanks",
+    ),
     *("他说请记住我", "忘了吧", "别忘了买票", "不记得了", "这很难记住", "内存是什么", "", "   ", "。", "请"),
 ]
 
@@ -300,6 +376,12 @@ def test_several_requests_of_a_message_come_in_its_order() -> None:
         "translate this ",
         "请翻译以下",
         "remember the ",
+        "can you remember my ",
+        "把我对记",
+        "记录我",
+        "清空你的",
+        "把你的记忆都",
+        ", please",
         "make sure to ",
         ", he said ",
         "~~~```",
@@ -313,16 +395,3 @@ def test_a_message_that_repeats_itself_takes_no_time(text: str) -> None:
 def test_any_text_is_read_quickly_and_without_an_error(text: str) -> None:
     for found in find_requests(text):
         assert found.text or found.action != "remember"
-
-
-def test_a_request_to_forget_means_what_has_all_of_its_words() -> None:
-    kept = ["My birthday is May 5", "my sister's birthday is June 1", "我对花生过敏", "I like tea"]
-    assert matching("my birthday", kept) == [0, 1]
-    assert matching("my birthday is may 5", kept) == [0]
-    assert matching("my sister's birthday", kept) == [1]
-    assert matching("花生", kept) == [2]
-    assert matching("coffee", kept) == []
-    assert matching("我的生日", ["我今天生病了，日子不好过", "我的生日是五月五日"]) == [1]
-    assert matching("that I am", kept) == matching("you", ["call you"]) == []
-    assert matching("tea", kept) == [3]
-    assert normal(" I  like TEA. ") == normal("i like tea")
