@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -42,6 +43,7 @@ from langgraph_statekit.sessions.records import (
 from langgraph_statekit.sessions.search import MessageSearch
 from langgraph_statekit.sessions.settings import FIRST_AGENT, FIRST_VERSION, Settings
 
+_LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 A = TypeVarTuple("A")
 
@@ -112,7 +114,7 @@ class Core:
         return session_of(session_id, done.cell, done.now_us)
 
     def _line(self, agent: str | None, version: int | str | None) -> tuple[str, int]:
-        """Return agent and version line of a new session: as told, else the manager's, else the first of all."""
+        """Return agent and version line to create or open: as told, else the manager's, else the first of all."""
         agent = self.settings.agent if agent is None else agent
         line = self.settings.version if version is None else version_of(version)
         return FIRST_AGENT if agent is None else agent, FIRST_VERSION if line is None else line
@@ -141,14 +143,15 @@ class Core:
         if agent not in (None, found.agent) or line not in (None, found.version):
             raise SessionMissing(
                 f"this is a session of agent {found.agent!r}, version line {found.version}, not of"
-                f" {agent or found.agent!r}, version line {found.version if line is None else line}: start a new one"
+                f" {agent or found.agent!r}, version line {found.version if line is None else line}: start a new one,"
+                f" or open it in a graph of these by a manager of agent={found.agent!r}, version={found.version}"
             )
 
     async def open(self, session_id: str, user_id: str | None, agent: str | None, version: int | str | None) -> Session:
-        """Return a session to go on with."""
-        line = None if version is None else version_of(version)
+        """Return a session to go on with, of the agent and version line that `create` would give one."""
+        wanted = self._line(agent, version)
         session = await self.get(session_id, user_id)
-        self._require_line(session, agent, line)
+        self._require_line(session, *wanted)
         return require_going(session)
 
     async def change(
@@ -281,6 +284,13 @@ class Core:
             await lease.arelease()
         else:
             lease.release()
+
+    async def give_back(self, lease: Lease, session_id: str) -> None:
+        """Release a lease after what it was for is done: that stays done if the store does not answer."""
+        try:
+            await self.release(lease)
+        except StatekitError as error:
+            _LOG.warning("the lease of session %s ends by itself: %s", session_id, error)
 
     async def io(self, verb: Callable[[*A], T], *args: *A) -> T:
         """Return what a blocking call returns."""

@@ -24,8 +24,9 @@ class SessionManager(Upkeep):
 
     Args:
         saver: Where threads and sessions are stored; of a saver with `tenant=` only that tenant's sessions are seen.
-        agent: Name of the agent whose sessions these are: others are neither opened nor listed. None: those of all.
-        version: Its version line, 1 or `"1"`; None: those of all.
+        agent: Name of the agent whose sessions these are: others are neither opened nor listed. None: those of all are
+            listed and read, and `create`, `config` and `turn` mean `support` unless they are told another.
+        version: Its version line, 1 or `"1"`; None: likewise, and 1 where it is not told.
         idle_s: Seconds without use after which a session expires. Sessions keep what their last turn said.
         warn_s: Seconds before that at which the event `SessionExpires` is told by whoever cleans up.
         on_expiry: What an expired session leaves. `"keep"`: everything, to be read. `"delete"`: nothing. A function
@@ -112,13 +113,13 @@ class SessionManager(Upkeep):
         Args:
             session_id: The session.
             user_id: Whose it must be; None: whoever's.
-            agent: Which agent's it must be; None for the manager's, or whichever if that has none.
-            version: Of which version line; None for the manager's, or whichever if that has none.
+            agent: Which agent's it must be; None for the manager's, or `support` if that has none.
+            version: Of which version line; None for the manager's, or 1 if that has none.
 
         Raises:
             SessionMissing: There is no such session of this user, agent and version line.
             SessionEnded: It is closed or has expired.
-            Misuse: The version is none.
+            Misuse: The version is no whole number.
             Unavailable: The store did not answer; call again.
         """
         return session_config(run_sync(self._sync.open(session_id, user_id, agent, version)))
@@ -157,8 +158,8 @@ class SessionManager(Upkeep):
         Args:
             session_id: The session.
             user_id: Whose it must be; None: whoever's.
-            agent: Which agent's it must be; None for the manager's, or whichever if that has none.
-            version: Of which version line; None for the manager's, or whichever if that has none.
+            agent: Which agent's it must be; None for the manager's, or `support` if that has none.
+            version: Of which version line; None for the manager's, or 1 if that has none.
             on_busy: If another client has the turn: `"wait"` for it, in this process in the order of the calls;
                 `"reject"` this one with `Conflict`; `"interrupt"` that one: it can save nothing more, what it has saved
                 stays, and this one goes on from there.
@@ -172,6 +173,8 @@ class SessionManager(Upkeep):
 
     def touch(self, session_id: str, user_id: str | None = None) -> Session:
         """Tell that a session is used, look at its thread, and return it; for graphs that run without `turn`.
+
+        If the process that had the turn died, this has the turn for a moment: `on_busy="reject"` is refused meanwhile.
 
         Raises:
             SessionMissing, SessionEnded: As in `config`.

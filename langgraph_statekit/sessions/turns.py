@@ -189,9 +189,7 @@ class Turn:
     async def _give_back(self, core: Core) -> None:
         try:
             if self._lease is not None:
-                await core.release(self._lease)
-        except StatekitError as error:
-            _LOG.warning("the lease of session %s ends by itself: %s", self._session_id, error)
+                await core.give_back(self._lease, self._session_id)
         finally:
             if self._ticket is not None:
                 self._queues.leave(self._session_id, self._ticket)
@@ -218,7 +216,7 @@ async def touch(core: Core, session_id: str, user_id: str | None) -> Session:
         return await touch(core, session_id, user_id)
     finally:
         if lease is not None:
-            await core.release(lease)
+            await core.give_back(lease, session_id)
 
 
 def _busy() -> Conflict:

@@ -154,6 +154,7 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
         ),
         lambda: anyone.aconfig(id, agent="billing", version=1),
         lambda: anyone.aconfig(id, agent="support", version="2"),
+        lambda: anyone.turn(id, agent="billing").__aenter__(),
     ):
         with pytest.raises(SessionMissing):
             await use()
@@ -164,8 +165,9 @@ async def test_nobody_opens_the_session_of_another_user_agent_or_version(session
     assert other_agent.list() == other_version.list() == []
 
 
-async def test_a_manager_of_no_agent_opens_the_sessions_of_all(real: StatekitSaver, shown: Any) -> None:
+async def test_a_manager_of_no_agent_opens_another_line_only_by_its_name(real: StatekitSaver, shown: Any) -> None:
     sessions = shown(SessionManager(real))
+    of_agent = shown(SessionManager(real, agent="support"))
     made = [
         await sessions.acreate("ann"),
         await sessions.acreate("ann", "billing"),
@@ -173,10 +175,23 @@ async def test_a_manager_of_no_agent_opens_the_sessions_of_all(real: StatekitSav
     ]
     assert [(one.agent, one.version) for one in made] == [("support", 1), ("billing", 1), ("b", 7)]
     for one in made:
-        assert (await sessions.aconfig(one.session_id))["configurable"]["thread_id"] == one.session_id
-        async with sessions.turn(one.session_id) as turn:
+        line = {} if one is made[0] else {"agent": one.agent, "version": one.version}
+        assert (await sessions.aconfig(one.session_id, **line))["configurable"]["thread_id"] == one.session_id
+        async with sessions.turn(one.session_id, **line) as turn:
             await chat(real).ainvoke(says("hello"), turn.config)
         assert (await sessions.aget(one.session_id)).message_count == 2
+        assert (await sessions.atouch(one.session_id)).session_id in [
+            each.session_id for each in await sessions.alist()
+        ]
+    next_line = await of_agent.acreate("ann", version=2)
+    for opens, one in ((sessions, made[1]), (sessions, made[2]), (sessions, next_line), (of_agent, next_line)):
+        named = rf"a manager of agent='{one.agent}', version={one.version}$"
+        with pytest.raises(SessionMissing, match=named):
+            await opens.aconfig(one.session_id)
+        with pytest.raises(SessionMissing, match=named):
+            await opens.turn(one.session_id).__aenter__()
+    assert await of_agent.aconfig(made[0].session_id)
+    assert await of_agent.aconfig(next_line.session_id, version="2")
 
 
 async def test_a_session_of_another_tenant_is_not_there(durable_store: Store) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from langgraph_statekit import Conflict, Fenced, Misuse, SessionEnded, SessionManager, SessionMissing
+from langgraph_statekit import Conflict, Fenced, Misuse, SessionEnded, SessionManager, SessionMissing, Unavailable
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import put
 from tests.sessions.kit import chat, eventually, says
@@ -219,6 +219,26 @@ async def test_a_touch_tells_whether_the_turn_goes_on_or_its_process_died(durabl
         assert (touched.status, touched.device, touched.message_count) == ("idle", "", 2)
         async with alive.turn(made.session_id, on_busy="reject"):
             pass
+
+
+async def test_a_touch_that_was_made_is_told_though_its_lease_could_not_be_given_back(
+    durable_store: Store, shown: Any, monkeypatch: Any
+) -> None:
+    async with durable_store.open() as first, durable_store.open() as second:
+        dead = SessionManager(first, agent="support", version=1, lease_s=60)
+        alive = SessionManager(second, agent="support", version=1)
+        made, sessions = await dead.acreate("ann"), shown(alive)
+        turn = await dead.turn(made.session_id).__aenter__()
+        assert turn._lease is not None
+        turn._lease._keeper.forget(turn._lease)
+        durable_store.advance(61)
+
+        async def unanswered(lease: Any) -> None:
+            raise Unavailable("the store did not answer")
+
+        for core in (alive._sync, alive._async):
+            monkeypatch.setattr(core, "release", unanswered)
+        assert (await sessions.atouch(made.session_id)).status == "idle"
 
 
 @pytest.mark.parametrize("use", ["touch", "update_metadata", "turn"])
