@@ -155,10 +155,41 @@ class Running:
         config = self._run_config(point)
         config["metadata"] = {**config.get("metadata", {}), **metadata, TO_KEY: point.id}
         try:
+            await self._require_written(config, edit, as_node)
             made = await self._reading.on_graph("update_state", config, edit, as_node=as_node)
         except InvalidUpdateError as error:
             raise Misuse(f"the edit cannot be applied at step {point.step}: {error}; pass as_node=...") from error
         return await self._reading.snapshot(await self._loaded(made))
+
+    async def _called(self, on: Any, method: str, *args: Any, **options: Any) -> Any:
+        """Return what a method returns, or its async version."""
+        if self._reading.side.is_async:
+            return await getattr(on, f"a{method}")(*args, **options)
+        return getattr(on, method)(*args, **options)
+
+    async def _require_written(self, config: RunnableConfig, edit: object, as_node: str | None) -> None:
+        """Raise `Misuse` for an edit of a channel that is none of the input, where it would be taken as input.
+
+        LangGraph passes over it in silence then. For which node it takes an edit shows when it is applied: to memory.
+        """
+        graph = self._graph("a fork with an edit")
+        if not isinstance(graph, CompiledStateGraph) or not isinstance(edit, Mapping):
+            return
+        inputs = graph.builder.schemas[graph.builder.input_schema]
+        inner = [name for name in edit if name not in inputs]
+        if not inner:
+            return
+        scratch = self.scratch()
+        made = await self._called(scratch, "update_state", config, edit, as_node=as_node)
+        old, new = [
+            (await self._called(scratch.checkpointer, "get_tuple", at)).checkpoint["channel_versions"]
+            for at in (config, made)
+        ]
+        if odd := ", ".join(repr(name) for name in inner if old.get(name) == new.get(name)):
+            raise Misuse(
+                f"edit names {odd}, which is no part of the graph's input, and would be taken as input there: edit a "
+                "later checkpoint, or pass as_node=..., the node that is to have written it"
+            )
 
     async def _loaded(self, config: RunnableConfig) -> Point:
         item = await self._reading.side.call("get_tuple", config)

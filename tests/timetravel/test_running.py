@@ -259,3 +259,36 @@ def test_an_edit_of_a_channel_that_there_is_not_is_refused_by_name(in_memory: An
     with pytest.raises(Misuse, match=r"edit names 'pagse', which the graph does not have: .*'pages'"):
         tt.fork(4, edit={"pagse": [], "round": 1}, as_node="crawl")
     assert tt.at().id == latest
+
+
+@pytest.mark.parametrize("as_node", [None, "__start__", "__input__"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_an_edit_that_langgraph_would_take_as_input_and_drop_is_refused_by_name(
+    real: StatekitSaver, as_node: str | None, is_async: bool
+) -> None:
+    class Given(TypedDict):
+        item: str
+
+    class Whole(Given, total=False):
+        price: int
+
+    graph: Any = StateGraph(Whole, input_schema=Given)
+    graph.add_node("look", lambda state: {"price": 7})
+    graph.add_node("end", lambda state: {})
+    graph = graph.add_edge(START, "look").add_edge("look", "end").compile(checkpointer=real)
+    graph.invoke({"item": "tea"}, named("t"), durability="sync")
+    before = stored(real, "t")
+    tt = TimeTravel(graph, named("t"))
+
+    async def fork(where: Any, edit: Any, as_node: str | None = None) -> Any:
+        options: Any = {"edit": edit, "as_node": as_node}
+        return await tt.afork(where, **options) if is_async else tt.fork(where, **options)
+
+    first = before[-1][0]["configurable"]["checkpoint_id"]
+    for where in (first, 0):
+        with pytest.raises(Misuse, match="edit names 'price', which is no part of the graph's input"):
+            await fork(where, {"item": "cup", "price": 1}, as_node)
+    assert stored(real, "t") == before
+    assert (await fork(1, {"price": 1})).values == {"item": "tea", "price": 1}
+    assert (await fork(0, {"price": 1}, "look")).next == ["end"]
+    assert (await fork(first, {"item": "cup"}, "__start__")).values == {"item": "cup"}
