@@ -152,7 +152,7 @@ class Run(ABC):
         self._lease, self._grace_s, self._fence, self._found = lease, grace_s, fence, found
         self._lock = threading.Lock()
         self._stop_s = 0.0
-        self._halts = False
+        self._between = False
         self._state: Any = NOTHING
         self._place = seen.place()
 
@@ -229,12 +229,16 @@ class Run(ABC):
             if shown is not NOTHING:
                 self.mailbox.put(shown)
         if place == STEP:
-            self._halts = self.note(self.seen.find())
-        return place == BEGIN and self._halts  # not before: the graph may be done, or wait at a breakpoint
+            self.note(self.seen.find())
+            self._between = True
+        elif place == BEGIN:  # not before: the graph may be done, or wait at a breakpoint
+            begins, self._between = self._between, False
+            return begins and self.finding is not None  # whoever noted it, the graph may have looked just before
+        return False
 
     def halted(self) -> GraphDrained:
         """Return what ends a run that must not begin its next step, as if it had been asked in time to drain."""
-        return GraphDrained(str(self.control.drain_reason))
+        return GraphDrained(self.finding.reason if self.finding else "")
 
 
 class ThreadRun(Run):
