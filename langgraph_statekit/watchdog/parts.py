@@ -68,6 +68,11 @@ class Parts:
             place = STEP
         return (self._shown(part, ns, mode, payload) if mode in self.modes else NOTHING), place
 
+    def state(self, values: Any) -> list[Any]:
+        """Return a state that the graph itself does not stream, as the caller gets it; empty if not asked for."""
+        part: Any = {"type": "values", "ns": (), "data": values, "interrupts": ()}
+        return [self._shown(part, (), "values", values)] if "values" in self.modes else []
+
     def is_state(self, shown: Any) -> bool:
         """Say of what the caller would get whether it is a state that a later one replaces."""
         return not (self.v2 and shown.get("interrupts"))

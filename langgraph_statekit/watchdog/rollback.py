@@ -31,6 +31,7 @@ from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.errors import CheckpointMissing, Misuse
 from langgraph_statekit.events import RolledBack
 from langgraph_statekit.watchdog.policy import DeadLetter, Interrupt, Label, Last, Skip, Target, require_target
+from langgraph_statekit.watchdog.standing import state_of
 from langgraph_statekit.watchdog.view import Finding, clean
 
 Graph: TypeAlias = Pregel[Any, Any, Any, Any]
@@ -196,7 +197,7 @@ async def _rollback(
     if token is None:
         raise Misuse("fence first: pass lease.config of saver.lease(thread_id, steal=True)")
     thread_id = str(config["configurable"]["thread_id"])
-    head = await _state(graph, is_async, _at(thread_id, token))
+    head = await state_of(graph, is_async, _at(thread_id, token))
     if head.created_at is None:
         raise CheckpointMissing(f"thread {thread_id!r} has no checkpoint to roll back to")
     found = await _find(graph, side, head, target, finding, item_key, token)
@@ -244,7 +245,7 @@ async def _find(
         labels = await side.call("labels", thread_id)
         if target.name not in labels:
             raise CheckpointMissing(f"thread {thread_id!r} has no checkpoint with the label {target.name!r}")
-        return await _state(graph, side.is_async, _at(thread_id, token, id_of(labels[target.name])))
+        return await state_of(graph, side.is_async, _at(thread_id, token, id_of(labels[target.name])))
     if callable(target):
         async with aclosing(ancestors):
             async for each in ancestors:
@@ -300,14 +301,10 @@ async def _line(graph: Graph, is_async: bool, head: StateSnapshot, token: int) -
     thread_id = head.config["configurable"]["thread_id"]
     yield head
     while head.parent_config is not None:
-        head = await _state(graph, is_async, _at(thread_id, token, id_of(head.parent_config)))
+        head = await state_of(graph, is_async, _at(thread_id, token, id_of(head.parent_config)))
         if head.created_at is None:
             return
         yield head
-
-
-async def _state(graph: Graph, is_async: bool, config: RunnableConfig) -> StateSnapshot:
-    return await graph.aget_state(config) if is_async else graph.get_state(config)
 
 
 async def _copied(side: Side, record: Rolled) -> str:
@@ -345,6 +342,13 @@ def metadata_of(record: Rolled) -> dict[str, Any]:
 def id_of(config: RunnableConfig) -> str:
     """Return the checkpoint id of a config."""
     return str(config["configurable"]["checkpoint_id"])
+
+
+def origin_of(state: StateSnapshot) -> str:
+    """Return the id of the checkpoint that a state is a copy of, or its own."""
+    metadata = state.metadata or {}
+    copied = metadata.get(TO_KEY) if metadata.get("source") == "fork" else None
+    return str(copied or id_of(state.config))
 
 
 def _at(thread_id: str, token: int, id: str | None = None) -> RunnableConfig:

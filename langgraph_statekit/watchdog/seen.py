@@ -24,6 +24,9 @@ _NOT_YET: Final = (LookupError, AttributeError, TypeError)
 class Seen:
     """One run.
 
+    Attributes:
+        first: Id of the checkpoint that it went on from, or began with; None until it is seen.
+
     Args:
         checks: What to look for.
         item: Tells the item of a state; None: nothing but heartbeats does.
@@ -61,6 +64,7 @@ class Seen:
             self._running: dict[str, Task] = {}
             self._queued: dict[str, str] = {}
             self._ended: list[Task] = []
+            self.first: str | None = None
             self._step: Step | None = None
             self._previous: Step | None = None
             self._marks: dict[Any, tuple[Mark, ...]] = {check: () for check, _, _ in self._marking}
@@ -107,6 +111,7 @@ class Seen:
             step = Step(id, number, values, tuple(next), self._beat_s)
             if self._step is not None and self._step.id == id:
                 return
+            self.first = self.first or id
             self._running.clear()
             self._queued.clear()
             self._previous, self._step = self._step, step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START
 from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 
@@ -58,28 +59,50 @@ async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:
         asked = await questions_of(side, thread_id)
         if asked.open and not asked.is_answered:
             return Standing(WAITING, nodes, step, id)
-    elif await _paused(graph, graph, state):
+    elif await is_paused(graph, True, state):
         return Standing(WAITING, nodes, step, id)
     return Standing(UNFINISHED, nodes, step, id)
 
 
-async def _paused(root: Graph, graph: Graph, state: StateSnapshot) -> bool:
-    """Say whether a thread stands at a static breakpoint of the graph or of a subgraph that runs."""
-    if _names(graph.interrupt_before_nodes, state):
+async def is_paused(
+    root: Graph, is_async: bool, state: StateSnapshot, graph: Graph | None = None, before: Any = (), after: Any = ()
+) -> bool:
+    """Say whether a thread stands at a static breakpoint of the graph or of a subgraph that runs.
+
+    Args:
+        root: The graph.
+        is_async: Whether to call its async methods; else nothing here suspends.
+        state: Where the thread stands, with the states of subgraphs.
+        graph: The subgraph that is looked at; None: the graph itself.
+        before: Breakpoints in place of those that the graph was compiled with, as `interrupt_before` of a call.
+        after: Likewise, as `interrupt_after`.
+    """
+    graph = graph or root
+    if _names(before or graph.interrupt_before_nodes, state):
         return True
-    if graph.interrupt_after_nodes and state.tasks and state.parent_config is not None:
-        before = await root.aget_state(state.parent_config)
-        if _names(graph.interrupt_after_nodes, before):
+    after = after or graph.interrupt_after_nodes
+    is_input = (state.metadata or {}).get("source") == "input"  # no node ran before it
+    if after and state.tasks and state.parent_config is not None and not is_input:
+        before_it = await state_of(root, is_async, state.parent_config)
+        if _names(after, before_it):
             return True
     below = dict(graph.get_subgraphs())
     for task in state.tasks:
         inner = below.get(task.name)
         if isinstance(inner, Pregel) and isinstance(task.state, StateSnapshot):
-            paused = await _paused(root, inner, task.state)
+            paused = await is_paused(root, is_async, task.state, inner)
             if paused:
                 return True
     return False
 
 
+async def state_of(graph: Graph, is_async: bool, config: RunnableConfig, subgraphs: bool = False) -> StateSnapshot:
+    """Return the state that a config names, and if asked those of its subgraphs."""
+    if is_async:
+        return await graph.aget_state(config, subgraphs=subgraphs)
+    return graph.get_state(config, subgraphs=subgraphs)
+
+
 def _names(breakpoints: Any, state: StateSnapshot) -> bool:
-    return any(breakpoints == "*" or task.name in breakpoints for task in state.tasks)
+    """Say whether a task is named; all are by `"*"`, but for LangGraph's own, which hands the input out."""
+    return any(task.name != START if breakpoints == "*" else task.name in breakpoints for task in state.tasks)

@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
+from langgraph.types import Command, StateSnapshot
 
 from langgraph_statekit.checkpoint.claims import TOKEN_KEY
 from langgraph_statekit.checkpoint.sides import Side
@@ -30,10 +31,11 @@ from langgraph_statekit.watchdog.policy import Policy
 from langgraph_statekit.watchdog.process import ChildRun
 from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import OnRollback, recover
-from langgraph_statekit.watchdog.rollback import saver_of
+from langgraph_statekit.watchdog.rollback import id_of, origin_of, saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
 from langgraph_statekit.watchdog.seen import Seen
 from langgraph_statekit.watchdog.spending import with_counter
+from langgraph_statekit.watchdog.standing import is_paused, state_of
 from langgraph_statekit.watchdog.tasks import LoopMailbox, LoopRun
 from langgraph_statekit.watchdog.view import Check, Finding
 from langgraph_statekit.watchdog.watcher import WATCHER
@@ -134,6 +136,10 @@ class Call:
         # A run that was asked for more than to go on is asked for it again until something of it is stored.
         anew = given is not None or bool(config["configurable"].get("checkpoint_id"))
         before, done = await self._head()
+        passed: set[str] = set()
+        """Checkpoints at which runs were resumed: LangGraph passes a breakpoint there, and nowhere else."""
+        if before and _resumes(given):
+            passed.add(str(config["configurable"].get("checkpoint_id") or before[0]))
         while True:
             self._seen.restart(() if anew else done)
             run = self._current = self._run(given, config)
@@ -150,6 +156,8 @@ class Call:
                 return
             await self._fence(run)
             after, done = await self._head()
+            if _resumes(given) and self._seen.first:  # a copy, if it was resumed at an older one
+                passed.add(self._seen.first)
             if anew and after != before:
                 given, anew = None, False
                 at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
@@ -158,8 +166,17 @@ class Call:
                 error = run.end and run.end.error
                 target = error.target if isinstance(error, RollbackRequested) else None
                 await self._recover(finding, target, not anew)
-            if not anew:
-                await drop_taken_answer(self._side, self._leased.config)
+            if anew:
+                continue
+            state = await state_of(self._graph, self._is_async, self._at, subgraphs=True)
+            if after and id_of(state.config) == after[0] and run.end is not None and run.end.error is None:
+                return  # it is done, or waits, where it stopped by itself: to go on would pass a breakpoint
+            if origin_of(state) not in passed and await self._is_paused(state):
+                for part in self._request.parts.state(self._output(state.values)):
+                    yield part
+                return
+            passed.add(id_of(state.config))
+            await drop_taken_answer(self._side, self._leased.config)
 
     def _run(self, given: Any, config: RunnableConfig) -> Run:
         settings, request = self._settings, self._request
@@ -327,13 +344,27 @@ class Call:
 
     async def _head(self) -> tuple[tuple[str, int] | None, frozenset[str]]:
         """Return what of a thread changes when an input reaches it, and the tasks of its next step that are done."""
-        at: RunnableConfig = {"configurable": {"thread_id": self._thread_id, "checkpoint_ns": ""}}
-        item = await self._side.call("get_tuple", at)
+        item = await self._side.call("get_tuple", self._at)
         if item is None:
             return None, frozenset()
         writes = item.pending_writes or ()
         done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
         return (item.checkpoint["id"], len(writes)), done
+
+    async def _is_paused(self, state: StateSnapshot) -> bool:
+        before, after = (self._request.options.get(name) or () for name in ("interrupt_before", "interrupt_after"))
+        return await is_paused(self._graph, self._is_async, state, before=before, after=after)
+
+    def _output(self, values: Any) -> Any:
+        """Return of a state what the graph streams as its values."""
+        keys = self._request.options.get("output_keys") or self._graph.output_channels
+        if isinstance(keys, str) or not isinstance(values, dict):
+            return values
+        return {key: values[key] for key in keys if key in values}
+
+    @property
+    def _at(self) -> RunnableConfig:
+        return {"configurable": {"thread_id": self._thread_id, "checkpoint_ns": ""}}
 
     @property
     def _leased(self) -> Lease:
@@ -353,6 +384,10 @@ class Call:
 
 async def _at_once(call: Callable[..., None], *args: Any) -> None:
     call(*args)
+
+
+def _resumes(given: Any) -> bool:
+    return given is None or isinstance(given, Command)
 
 
 def _pool(request: Request, is_async: bool) -> int | None:

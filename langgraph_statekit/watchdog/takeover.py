@@ -191,6 +191,10 @@ class Takeover:
             except GaveUp as error:
                 await self._given_up(lease, error, item=finding.item)
                 return
+            now = await standing_of(self._graph, self._side, case.thread_id)
+            if now.kind == WAITING:  # the policy took it to a breakpoint, which to go on would pass
+                await self._close(lease, now, item=finding.item, attempt=attempt)
+                return
         await drop_taken_answer(self._side, lease.config)
         told = f"{finding.message}; it waits for {standing.about}"
         self._told(RESUMED, item=finding.item, attempt=attempt, message=told)
