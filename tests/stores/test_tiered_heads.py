@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from langgraph_statekit import Encryption, Unavailable
+from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.layout import PACK as OF_A_PACK
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, PackRef, new_name
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, new_name
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
 from tests.stores.test_tiered import THREAD, Cold, Place, grow, here, local, seen
+from tests.stores.test_tiered_replicas import Two, two
 
-__all__ = ["here", "local"]
+__all__ = ["here", "local", "two"]
 
 
 def _lose(place: Place, thread: str = THREAD) -> None:
@@ -187,6 +190,69 @@ def test_an_encrypted_thread_keeps_its_key_also_after_a_rotation(here: Place, ha
         assert seen(saver) == before
         saver.delete_thread(THREAD)
         assert saver.deleted(THREAD)
+
+
+KEYS = Encryption({"k": b"k" * 32}, "k")
+
+
+def test_a_save_that_loses_against_a_deletion_leaves_no_key(local: Place) -> None:
+    slow = Cold(local.driver)
+    with local.open(slow, encryption=KEYS) as saver, local.open(encryption=KEYS) as other:
+        assert len(list(grow(saver, 2))) == 2
+
+        def delete(key: str) -> None:
+            if not key.rpartition("/")[2].startswith((OF_A_PACK.hex(), "head")):
+                slow.before_put = lambda key: None
+                other.delete_thread(THREAD)
+
+        slow.before_put = delete
+        saver.flush()
+        assert slow.before_put is not delete
+        assert len(saver.tiers._cold.objects(THREAD)) == 1
+        assert saver.deleted(THREAD)
+
+
+def test_a_change_that_loses_leaves_the_key_as_the_head_has_it(two: Two) -> None:
+    with two.open(encryption=KEYS) as saver:
+        assert len(list(grow(saver, 2))) == 2
+        saver.flush()
+        cold = saver.tiers._cold
+        replica = saver.tiers.replicas.all[0]
+        head, tag = cold.head(THREAD)
+        older = replace(head, gen=head.gen + 1, header=head.header + b"older")
+        id = head.header[:HEADER_ID_BYTES]
+        assert cold.publish(THREAD, replace(head, gen=head.gen + 1), tag)
+        assert not cold.publish(THREAD, older, tag)
+        assert cold.append(older, Pack(frames={b"k" * 16: b"x"}), tag) is None
+        assert cold.packs.get(head, id) == head.header
+        assert not replica._publish(digest(THREAD), older, head, "another tag")
+        assert replica.place.packs.get(head, id) == head.header
+        saver.delete_thread(THREAD)
+        assert not replica._publish(digest(THREAD), older, head, "another tag")
+        assert saver.deleted(THREAD)
+
+
+def test_a_tombstone_whose_removal_broke_off_stays_until_nothing_else_is_left(local: Place) -> None:
+    dying = Cold(local.driver)
+    with local.open() as saver, local.open(dying, tombstone_s=0.0) as sweeper:
+        assert len(list(grow(saver, 3))) == 3
+        saver.flush()
+        head, pack = saver.tiers._cold.head(THREAD)[0], saver.tiers._cold.packs
+        old = pack.read(head, head.packs)[0]
+        saver.delete_thread(THREAD)
+        for _ in range(2):
+            pack.upload(head, old, {})  # by workers that died then
+
+        def die(keys: Any) -> None:
+            local.driver.delete(sorted(keys, key=lambda key: not key.endswith("/head"))[:1])
+            raise Unavailable("it died")
+
+        dying.delete = die  # type: ignore[method-assign]
+        sweeper.sweep()
+    with local.open() as saver:
+        assert len(saver.tiers._cold.objects(THREAD)) == 2
+        assert seen(saver) == {}
+        assert [*saver.list(None)] == []
 
 
 HEAD = ColdHead("e", "t", 5, seq=1)

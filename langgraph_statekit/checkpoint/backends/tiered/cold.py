@@ -211,12 +211,35 @@ class Cold:
         # Who found the head lost a moment ago may have made one that names them.
         if not {ref.name for ref in made.packs} & {*self.last_head(head.thread)[0].names}:
             self.packs.remove(head, made.names)
+        self.settle_key(head)
         return None
 
     def publish(self, thread: str, head: ColdHead, tag: str) -> bool:
         """Make a head count instead of the one with the given tag; False if another one came between."""
         self.bucket.put_all(self._first(thread, head, tag))
-        return self._swap(thread, head, tag)
+        if self._swap(thread, head, tag):
+            return True
+        self.settle_key(head)
+        return False
+
+    def settle_key(self, head: ColdHead) -> None:
+        """Have the copy of a thread's key be as the head says that counts, after another one did not come to count.
+
+        So none is left of a life that ended meanwhile, nor an older one after a rotation.
+        """
+        last: str | None = None
+        for _ in range(_ATTEMPTS if head.header else 0):
+            try:
+                now, tag = self.head_at(digest(head.thread))
+            except BadHead:
+                return  # it may be what is left; a deletion takes it along
+            if tag == last:
+                return
+            id, last = now.header[:HEADER_ID_BYTES], tag
+            if now.epoch == head.epoch and id:
+                self.packs.put(now, id, now.header)
+            if now.epoch != head.epoch or id != head.header[:HEADER_ID_BYTES]:
+                self.packs.remove(head, [head.header[:HEADER_ID_BYTES]])
 
     def _swap(self, thread: str, head: ColdHead, tag: str) -> bool:
         limit = time.time() - self._grace_s

@@ -123,6 +123,7 @@ class Replica:
         if head.header and head.header != held.header:
             self.place.packs.put(head, head.header[:HEADER_ID_BYTES], head.header)
         if self.place.bucket.swap(keys.head, encode_head(replace(head, is_copy=True)), tag) is None:
+            self.place.settle_key(head)
             return False
         if held.epoch == head.epoch:
             left = set(head.names)

@@ -90,9 +90,14 @@ class Sweeper:
         if self._cold.bucket.swap(key, encode_head(dying), found.tag) is None:
             return
         for cold in (*(replica.place for replica in self._replicas), self._cold):
+            last = Keys.at(cold.folder, name).head
             objects = cold.bucket.list(Keys.at(cold.folder, name).root)
-            if time.monotonic() - begun_s < _REMOVED_S:
-                cold.bucket.delete([*objects])
+            # The head goes last: of a pack that outlives it a head would be told.
+            for gone in ([each for each in objects if each != last], [each for each in objects if each == last]):
+                if time.monotonic() - begun_s < _REMOVED_S:
+                    cold.bucket.delete(gone)
+                else:
+                    return
 
     def _clean(self, cold: Cold, lost_s: float) -> None:
         before_s = cold.now_us() / 1e6 - lost_s
