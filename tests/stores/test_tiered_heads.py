@@ -11,7 +11,7 @@ import pytest
 from langgraph_statekit import Encryption, Unavailable
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.layout import PACK as OF_A_PACK
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, new_name
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, Told, new_name
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
@@ -258,31 +258,56 @@ def test_a_tombstone_whose_removal_broke_off_stays_until_nothing_else_is_left(lo
 HEAD = ColdHead("e", "t", 5, seq=1)
 
 
-def _pack(head: ColdHead, rows: int = 1) -> tuple[PackRef, ColdHead]:
-    return PackRef(new_name(OF_A_PACK), 1, rows), head
+def _told(head: ColdHead, rows: int = 1, parts: int = 1) -> Told:
+    return Told(head, [PackRef(new_name(OF_A_PACK), 1, rows) for _ in range(parts)])
 
 
 def test_uploads_at_the_same_time_are_all_taken_the_newest_view_last() -> None:
-    first = _pack(HEAD)
-    second = replace(HEAD, gen=6, packs=[first[0]])
-    older, newer, whole = _pack(second), _pack(replace(second, seq=2)), _pack(replace(second, packs=[]))
+    first = _told(HEAD)
+    second = replace(HEAD, gen=6, packs=first.parts)
+    older, newer, whole = _told(second), _told(replace(second, seq=2)), _told(replace(second, packs=[]))
     found = head_told([newer, first, older, whole])
     assert found is not None
-    assert found.packs == [whole[0], older[0], newer[0]]
+    assert found.packs == [*whole.parts, *older.parts, *newer.parts]
     assert found.seq == 2
     assert found.gen > 6
 
 
+def test_parts_of_one_pack_are_taken_together_also_beside_an_upload_at_the_same_time() -> None:
+    first = _told(HEAD)
+    on = replace(HEAD, gen=6, packs=first.parts)
+    small, large, whole = _told(on), _told(replace(on, seq=2), parts=3), _told(replace(on, packs=[]), parts=4)
+    for told, packs in (
+        ([first, large, small], [*first.parts, *small.parts, *large.parts]),
+        ([first, small, whole], [*whole.parts, *small.parts]),
+    ):
+        found = head_told(told)
+        assert found is not None
+        assert found.packs == packs
+
+
+def test_a_large_pack_tells_its_head_with_its_last_part_only(local: Place) -> None:
+    with local.open() as saver:
+        cold, frames = saver.tiers._cold, {bytes([i]) * 16: bytes([i]) * (5 << 20) for i in range(3)}
+        head = ColdHead("e", THREAD, 5)
+        cold.packs._offload_bytes = 1 << 30
+        made = cold.packs.upload(head, Pack(frames=frames), {})
+        told, bad = cold.packs.told(cold._keys(THREAD))
+        assert len(made.packs) == 3
+        assert not bad
+        assert [(each.head.packs, list(each.parts)) for each in told] == [([], made.packs)]
+
+
 def test_a_life_that_was_deleted_or_never_counted_is_not_taken() -> None:
-    first = _pack(HEAD)
-    on = _pack(replace(HEAD, gen=6, packs=[first[0]]))
-    lost = _pack(replace(HEAD, epoch="other", gen=9, seq=9))
+    first = _told(HEAD)
+    on = _told(replace(HEAD, gen=6, packs=first.parts))
+    lost = _told(replace(HEAD, epoch="other", gen=9, seq=9))
     found = head_told([lost, first, on])
     assert found is not None
-    assert found.packs == [first[0], on[0]]
-    born = _pack(replace(HEAD, epoch="new", gen=20, dead=["e", "other"]))
+    assert found.packs == [*first.parts, *on.parts]
+    born = _told(replace(HEAD, epoch="new", gen=20, dead=["e", "other"]))
     found = head_told([lost, first, on, born])
     assert found is not None
-    assert (found.epoch, found.packs) == ("new", [born[0]])
-    assert head_told([_pack(HEAD, rows=0)]) is None
+    assert (found.epoch, found.packs) == ("new", born.parts)
+    assert head_told([_told(HEAD, rows=0)]) is None
     assert head_told([]) is None

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Found
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
+from langgraph_statekit.checkpoint.backends.tiered.heads import NO_HEAD, Heads
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
     ColdHead,
     Keys,
@@ -25,32 +26,18 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     to_compact,
     tombstone,
 )
-from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
-from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Packs, Rescue
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
+from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Rescue
 from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.expiry import is_over
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt, StatekitError
 
 _LOG: Final = logging.getLogger(__name__)
-NO_HEAD: Final = ColdHead("")
-_HEADS_BYTES: Final = 8 << 20
 _IMAGES_BYTES: Final = 64 << 20
 _ENTRY_BYTES: Final = 400
 _ATTEMPTS: Final = 8
 _DYING_US: Final = 600_000_000
 _PAGE_THREADS: Final = 100
-
-Known = tuple[ColdHead, str]
-"""A head and the tag of its object."""
-
-
-class BadHead(Corrupt):
-    """The head of a thread cannot be read, nor told from its packs."""
-
-    def __init__(self, message: str, tag: str) -> None:
-        super().__init__(message)
-        self.tag = tag
 
 
 class Watch(Protocol):
@@ -63,7 +50,7 @@ class Watch(Protocol):
         """Take note that it has."""
 
 
-class Cold:
+class Cold(Heads):
     """Threads in a bucket.
 
     Args:
@@ -77,100 +64,10 @@ class Cold:
     watch: Watch | None = None
 
     def __init__(self, bucket: Bucket, prefix: str, grace_s: float, name: str, offload_bytes: int) -> None:
-        self.bucket, self.name = bucket, name
-        self.folder = f"{prefix}/c" if prefix else "c"
+        super().__init__(bucket, prefix, name, offload_bytes)
         self.notes = f"{prefix}/r" if prefix else "r"
-        self._clock = f"{prefix}/clock" if prefix else "clock"
         self._grace_s = grace_s
-        self._heads = Cache[str, Known](_HEADS_BYTES)
-        self.packs = Packs(bucket, self.folder, name, offload_bytes)
         self._images = Cache[str, tuple[ColdHead, Thread]](_IMAGES_BYTES)
-
-    def head(self, thread: str, *, anew: bool = False) -> Known:
-        """Read the head of a thread; `NO_HEAD` and `ABSENT` if there is none.
-
-        One that is missing or damaged is made from what the thread's packs tell; the next that is stored replaces it.
-
-        Args:
-            thread: The thread.
-            anew: Ask the packs of one that is missing or damaged, also if they were asked before.
-
-        Raises:
-            BadHead: It is damaged, and no pack tells of it.
-        """
-        before = None if anew else self._heads.get(thread)
-        known = self.head_at(digest(thread), before)
-        self._heads.put(thread, known, 1000 + 40 * len(known[0].packs))
-        return known
-
-    def head_at(self, name: str, before: Known | None = None) -> Known:
-        """Read the head of the thread that has this folder.
-
-        Args:
-            name: The folder.
-            before: What it was a moment ago; of what was not there it is not asked again whether it is lost.
-        """
-        found, bad = self.stored(name)
-        if found is not None and bad is None:
-            return decode_head(found.data), found.tag
-        tag = ABSENT if found is None else found.tag
-        if before is not None and before[1] == tag:
-            return before
-        keys = Keys.at(self.folder, name)
-        head = head_told(self.packs.told(keys))
-        if head is None and bad is None:
-            return NO_HEAD, ABSENT
-        what = f"object {keys.head} of {self.name}"
-        if head is None:
-            raise BadHead(f"{what}: {bad}; nothing tells of it: statekit verify --repair", tag) from bad
-        if head.header:
-            key = self.packs.get(head, head.header)
-            if key is None:
-                raise BadHead(f"{what} is lost, and the thread's key with it", tag) from bad
-            head = replace(head, header=key)
-        _LOG.warning("%s is %s: packs tell of it, see statekit verify --repair", what, bad or "missing")
-        return head, tag
-
-    def stored(self, name: str) -> tuple[Found | None, Corrupt | None]:
-        """Return the head's object in a folder, and what is wrong with it."""
-        found = self.bucket.get(Keys.at(self.folder, name).head)
-        try:
-            if found is not None:
-                decode_head(found.data)
-        except Corrupt as error:
-            return found, error
-        return found, None
-
-    def last_head(self, thread: str) -> Known:
-        """As `head`, for what does not ask what was there; what cannot be told is some life."""
-        try:
-            return self.head(thread)
-        except BadHead as bad:
-            return ColdHead("lost", thread), bad.tag
-
-    def known(self, thread: str) -> Known:
-        """Return the head that was read or written last here, or read it; it may be out of date."""
-        return self._heads.get(thread) or self.head(thread)
-
-    def over(self, head: ColdHead, *, sure: bool = False) -> bool:
-        """Say whether a thread has expired.
-
-        Args:
-            head: Of the thread.
-            sure: Not by the clock of a host that may not ask for the time, as one that may only read.
-        """
-        if head.until_us is None:
-            return False
-        return is_over(head.until_us, self.now_us() if sure else self.bucket.reading_us(self._clock))
-
-    def alive(self, thread: str) -> Known | None:
-        """Read the head of a thread; None if it has none, was deleted, or has expired."""
-        known = self.head(thread)
-        return known if known[0].live and not self.over(known[0]) else None
-
-    def now_us(self) -> int:
-        """Return the time by the clock of the store."""
-        return self.bucket.now_us(self._clock)
 
     def image(self, thread: str, rescue: Rescue | None = None) -> tuple[ColdHead, Thread] | None:
         """Return a whole thread, not to be changed; None if there is none.
@@ -317,8 +214,14 @@ class Cold:
         """Remove what belongs to no life of a thread that goes on or may begin."""
         self.clear_at(digest(thread))
 
-    def clear_at(self, name: str, *, is_copy: bool = False) -> None:
-        """Do so in a thread's folder; in a replica, where others may upload later lives, remove ended ones only."""
+    def clear_at(self, name: str, *, is_copy: bool = False, ended: str = "") -> None:
+        """Do so in a thread's folder; in a replica, where others may upload later lives, remove ended ones only.
+
+        Args:
+            name: The folder.
+            is_copy: Whether it is in a replica.
+            ended: An epoch that has ended, if the head there is of another one.
+        """
         keys = Keys.at(self.folder, name)
         listed = [key for key in self.bucket.list(keys.root) if key != keys.head]
         found = self.bucket.get(keys.head) if listed else None
@@ -326,10 +229,10 @@ class Cold:
             return
         head = decode_head(found.data)
         spared = head.epoch, next_epoch(name, head)
-        ended = {
-            epoch for epoch in map(keys.epoch_in, listed) if (epoch in head.dead if is_copy else epoch not in spared)
-        }
-        gone = [key for key in listed if keys.epoch_in(key) in ended]
+        over = {*head.dead, ended} - {head.epoch}
+        lives = set(map(keys.epoch_in, listed))
+        lives = lives & over if is_copy else lives - {*spared}
+        gone = [key for key in listed if keys.epoch_in(key) in lives]
         self.packs.forget(gone)
         if gone:
             self.bucket.delete(gone)
@@ -392,9 +295,6 @@ class Cold:
     def is_dying(self, head: ColdHead) -> bool:
         """Say whether somebody removes a tombstone now; one that is not gone after a while may be replaced."""
         return bool(head.swept_us) and self.now_us() - head.swept_us < _DYING_US
-
-    def _keys(self, thread: str) -> Keys:
-        return Keys.of(self.folder, thread)
 
 
 def _size_bytes(held: Thread) -> int:

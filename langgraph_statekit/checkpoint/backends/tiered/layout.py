@@ -217,8 +217,15 @@ def decode_head(data: bytes) -> ColdHead:
     return ColdHead(epoch, thread, gen, refs, header, seq, copied_by, ttl_us, until_us, left, *dead)
 
 
-def encode_pack(pack: Pack, head: ColdHead) -> bytes:
-    """Pack a pack, with the head that it is made for; but for its key, which is to be replaced at times."""
+def encode_pack(pack: Pack, head: ColdHead | None, parts: Sequence[PackRef] = ()) -> bytes:
+    """Pack a pack.
+
+    Args:
+        pack: The pack.
+        head: That it is made for, which it tells but for the key, as that is to be replaced at times; None if another
+            part does.
+        parts: Those that were stored before it, of one that is large.
+    """
     rows = [
         (ns, id, r.parent, r.via, r.seq, r.packed_keys, r.packed_deltas, r.run_id, r.hidden, r.body, r.audit)
         for (ns, id), r in pack.rows.items()
@@ -228,8 +235,11 @@ def encode_pack(pack: Pack, head: ColdHead) -> bytes:
     ]
     values = [(key, *ref) for key, ref in pack.values.items()]
     frames = list(pack.frames.items())
+    changed = rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values
+    if head is None:
+        return packed(*changed)
     told = encode_head(replace(head, header=head.header[:HEADER_ID_BYTES], garbage=()))
-    return packed(rows, frames, writes, sorted(pack.gone_rows), sorted(pack.gone_frames), values, told)
+    return packed(*changed, told, [tuple(ref) for ref in parts])
 
 
 def decode_pack(thread: str, data: bytes) -> Pack:
@@ -245,10 +255,20 @@ def decode_pack(thread: str, data: bytes) -> Pack:
     )
 
 
-def told_in(name: bytes, data: bytes) -> tuple[PackRef, ColdHead] | None:
-    """Return what is said of a pack, and the head that it was made for; None if it is of a time when none was told."""
+class Told(NamedTuple):
+    """What a pack tells: the head that it was made for, and its parts, of which it is the last."""
+
+    head: ColdHead
+    parts: Sequence[PackRef]
+
+
+def told_in(name: bytes, data: bytes) -> Told | None:
+    """Return what a pack tells; None if it is an earlier part of one, or of a time when none was told."""
     rows, _, _, _, _, _, *told = unpacked(data)
-    return (PackRef(name, len(data), len(rows)), decode_head(told[0])) if told else None
+    if not told:
+        return None
+    earlier = [PackRef(*ref) for refs in told[1:] for ref in refs]
+    return Told(decode_head(told[0]), [*earlier, PackRef(name, len(data), len(rows))])
 
 
 def _row(thread: str, ns: str, id: str, *rest: Any) -> Row:

@@ -6,13 +6,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, PackRef
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Told
+from langgraph_statekit.errors import Corrupt
 
+LOST: Final = "lost"
+"""The epoch of a life that cannot be told."""
 _UNTOLD: Final = 1 << 20
 """More heads than ever follow one another without a pack."""
 
 
-def head_told(told: Sequence[tuple[PackRef, ColdHead]]) -> ColdHead | None:
+class BadHead(Corrupt):
+    """The head of a thread cannot be read, nor told from its packs.
+
+    Attributes:
+        tag: Of its object.
+        gen: Of the last head that its packs tell of.
+    """
+
+    def __init__(self, message: str, tag: str, gen: int = 0) -> None:
+        super().__init__(message)
+        self.tag, self.gen = tag, gen
+
+
+def gen_told(head: ColdHead) -> int:
+    """Return the generation that the packs name of a head that is told from them."""
+    return head.gen - _UNTOLD
+
+
+def head_told(told: Sequence[Told]) -> ColdHead | None:
     """Return the head of the last life that was not deleted, as its packs tell it; None if there is none.
 
     Packs of the same generation come from uploads at the same time, of which one counted. All of them are taken, as
@@ -20,22 +41,22 @@ def head_told(told: Sequence[tuple[PackRef, ColdHead]]) -> ColdHead | None:
     they have and it lacks.
 
     Args:
-        told: All packs in the folder, each with the head that it was made for.
+        told: What all packs in the folder tell.
     """
-    dead = {epoch for _, head in told for epoch in head.dead}
-    lives = {head.epoch for _, head in told} - dead
-    heads = [_last([each for each in told if each[1].epoch == life]) for life in lives]
+    dead = {epoch for head, _ in told for epoch in head.dead}
+    lives = {head.epoch for head, _ in told} - dead
+    heads = [_last([each for each in told if each.head.epoch == life]) for life in lives]
     # Several lives are first ones that began at once: one that goes on counted, others have no more than it.
     threads = [head for head in heads if any(ref.rows for ref in head.packs)]
     return max(threads, key=lambda head: (len(head.packs) > 1, head.seq, head.gen), default=None)
 
 
-def _last(told: Sequence[tuple[PackRef, ColdHead]]) -> ColdHead:
-    gen = max(head.gen for _, head in told)
+def _last(told: Sequence[Told]) -> ColdHead:
+    gen = max(head.gen for head, _ in told)
     # First what replaces others, last what has most: its view of the thread is the newest.
     tips = sorted(
-        (each for each in told if each[1].gen == gen),
-        key=lambda each: (len(each[1].packs), each[1].seq, each[0].rows, each[0].size_bytes),
+        (each for each in told if each.head.gen == gen),
+        key=lambda each: (len(each.head.packs), each.head.seq, each.parts[-1].rows, each.parts[-1].size_bytes),
     )
-    packs = [*tips[0][1].packs, *(ref for ref, _ in tips)]
-    return replace(tips[-1][1], packs=packs, gen=gen + _UNTOLD, until_us=None, is_copy=True)
+    packs = [*tips[0].head.packs, *(ref for tip in tips for ref in tip.parts)]
+    return replace(tips[-1].head, packs=packs, gen=gen + _UNTOLD, until_us=None, is_copy=True)

@@ -15,6 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -66,7 +67,13 @@ class Moving:
     def _upload(self, thread: str) -> int | None:
         # First the head: another worker may bring later changes there until the swap, which then fails; they would be
         # overwritten by those of a view that is older than the head.
-        head, tag = self._cold.known(thread)
+        try:
+            head, tag = self._cold.known(thread)
+        except BadHead:
+            if self._hot.changes(thread) is not None:
+                raise
+            self._bury_ended(thread)  # which asks nothing of it
+            return 0
         changes = self._hot.changes(thread)
         if changes is None:
             self._bury_ended(thread)

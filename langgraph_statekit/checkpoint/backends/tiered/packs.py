@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -16,6 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     Keys,
     Pack,
     PackRef,
+    Told,
     ValueRef,
     decode_pack,
     digest_of,
@@ -102,8 +102,11 @@ class Packs:
         large = any(len(data) >= self._offload_bytes for data in pack.frames.values())
         pack, new = offloaded(pack, self._offload_bytes, self._known(head) if large else ())
         made: dict[bytes, tuple[PackRef, bytes]] = {}
-        for part in parts_of(pack):
-            name, data = new_name(PACK), encode_pack(part, head)
+        *parts, end = parts_of(pack)
+        for part in (*parts, end):
+            # Only the last tells a head: of an upload that died before it there is nothing to tell.
+            earlier = [ref for ref, _ in made.values()]
+            name, data = new_name(PACK), encode_pack(part, head if part is end else None, earlier)
             made[name] = PackRef(name, len(data), len(part.rows)), data
         first = {self.key(head, name): data for name, data in new.items()}
         first |= {self.key(head, name): data for name, (_, data) in made.items()}
@@ -114,14 +117,16 @@ class Packs:
             self._held.put(self.key(head, name), data, len(data))
         return Made([ref for ref, _ in made.values()], [*made, *new])
 
-    def told(self, keys: Keys) -> list[tuple[PackRef, ColdHead]]:
-        """Return all packs that can be read in a thread's folder, with the heads that they were made for."""
+    def told(self, keys: Keys) -> tuple[list[Told], list[Corrupt]]:
+        """Return all packs in a thread's folder that tell the heads that they were made for, and what is damaged."""
         listed = [key for key in self._bucket.list(keys.root) if key.rpartition("/")[2].startswith(PACK.hex())]
-        told = []
+        told, bad = [], []
         for key, found in self._bucket.get_many(listed).items():
-            with suppress(Corrupt):
+            try:
                 told.append(told_in(bytes.fromhex(key.rpartition("/")[2]), found.data))
-        return [each for each in told if each is not None]
+            except Corrupt as error:
+                bad.append(Corrupt(f"object {key}: {error}"))
+        return [each for each in told if each is not None], bad
 
     def get(self, head: ColdHead, name: bytes) -> bytes | None:
         """Return an object of a life, whether it can be read or not; None if it does not exist."""

@@ -8,9 +8,11 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
-from langgraph_statekit.checkpoint.backends.tiered.cold import BadHead, Cold
+from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
+from langgraph_statekit.checkpoint.backends.tiered.heads import NO_HEAD
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
-from langgraph_statekit.checkpoint.backends.tiered.packs import Check
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
+from langgraph_statekit.checkpoint.backends.tiered.packs import Check, Gone
 from langgraph_statekit.checkpoint.backends.tiered.replica import Replica
 from langgraph_statekit.errors import Corrupt, StatekitError, Unavailable
 
@@ -56,6 +58,42 @@ class Reading:
     def own_image(self, thread: str) -> tuple[ColdHead, Thread] | None:
         """Do so as the head in the cold store tells it."""
         return self._cold.image(thread, self._rescue) if self._replicas else self._cold.image(thread)
+
+    def newest_copy(self, thread: str) -> ColdHead:
+        """Return the newest head that a replica has; `NO_HEAD` if none has any.
+
+        All are asked, also one that did not answer a moment ago.
+
+        Raises:
+            Corrupt: One has a head that is damaged or missing.
+            Unavailable: One does not answer.
+        """
+        heads = [replica.place.stored_head(thread) for replica in self._replicas]
+        dead = {epoch for head in heads for epoch in head.dead}
+        return max((head for head in heads if head.epoch not in dead), key=lambda head: head.gen, default=NO_HEAD)
+
+    def bring_back(self, head: ColdHead) -> None:
+        """Have the cold store have all that a head of a replica names.
+
+        Raises:
+            Corrupt: No replica has it; nothing was done.
+        """
+        found: dict[bytes, bytes] = {}
+
+        def rescue(head: ColdHead, name: bytes, check: Check) -> bytes | None:
+            data = self._elsewhere(head, name, check)
+            if data is not None:
+                found[name] = data
+            return data
+
+        try:
+            self._cold.packs.thread(head, rescue)
+        except Gone as gone:
+            raise Corrupt(f"{gone} is missing in {self._cold.name}, and no replica gives it") from gone
+        # The newest first: if this breaks off, the head that it tells lacks packs; an older one would go back in time.
+        order = {ref.name: at for at, ref in enumerate(head.packs)}
+        for name in sorted(found, key=lambda each: order.get(each, -1), reverse=True):
+            self._cold.packs.put(head, name, found[name])
 
     def threads(self) -> Iterator[Sequence[ColdHead]]:
         """Yield heads as `Cold.threads` does."""
@@ -107,13 +145,18 @@ class Reading:
         return [replica for replica in self._replicas if not replica.rests]
 
     def _rescue(self, head: ColdHead, name: bytes, check: Check) -> bytes | None:
+        data = self._elsewhere(head, name, check)
+        if data is not None:
+            with suppress(StatekitError):
+                self._cold.packs.put(head, name, data)
+        return data
+
+    def _elsewhere(self, head: ColdHead, name: bytes, check: Check) -> bytes | None:
         for replica in self._awake():
             try:
                 data = replica.place.packs.get(head, name)
                 if data is not None:
                     check(data)
-                    with suppress(StatekitError):
-                        self._cold.packs.put(head, name, data)
                     return data
             except Corrupt:
                 continue

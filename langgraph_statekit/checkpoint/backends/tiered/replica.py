@@ -9,7 +9,8 @@ from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.backends.tiered.cold import NO_HEAD, Cold
+from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
+from langgraph_statekit.checkpoint.backends.tiered.heads import NO_HEAD
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
     ColdHead,
     Keys,
@@ -17,6 +18,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     decode_pack,
     encode_head,
 )
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST
 from langgraph_statekit.checkpoint.backends.tiered.packs import Check, Gone, value_of
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
@@ -84,7 +86,11 @@ class Replica:
                 if again is not None and again.tag == found.tag:
                     raise Corrupt(f"{gone} is missing in {self._cold.name}") from gone
                 continue
-            if held.gen == head.gen or self._publish(name, head, held, tag):
+            if held.gen == head.gen:
+                if head.header and self.place.packs.get(head, head.header[:HEADER_ID_BYTES]) != head.header:
+                    self.place.settle_key(head)
+                return head.gen
+            if self._publish(name, head, held, tag):
                 return head.gen
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
@@ -130,5 +136,7 @@ class Replica:
             if gone := [keys.pack(held.epoch, each) for each in held.names if each not in left]:
                 self.place.bucket.delete(gone)
         elif held.live or not head.live:
-            self.place.clear_at(name, is_copy=True)
+            # Also a life that a deletion could not name, as its head was lost.
+            untold = not head.live or LOST in head.dead
+            self.place.clear_at(name, is_copy=True, ended=held.epoch if untold else "")
         return True

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
+from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.backends.tiered.cold import BadHead, Cold
-from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
+from langgraph_statekit.checkpoint.backends.tiered.hot import State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, new_life, tombstone
-from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead, gen_told
+from langgraph_statekit.checkpoint.backends.tiered.moving import Moving, is_dead
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.frames import with_bases
 from langgraph_statekit.checkpoint.labels import is_label
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Row, from_text
-from langgraph_statekit.errors import CheckpointMissing, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Corrupt, Misuse
 
 _TIMED: Final = 1_000_000_000_000
 """A place in the order from here on is a time in microseconds, see `order.place`."""
@@ -136,53 +137,101 @@ class Restoring:
         found, bad = self._cold.stored(digest(thread))
         if bad is not None:
             return f"its head is damaged: {bad}"
-        head, _ = self._cold.head(thread, anew=True)
+        try:
+            head, _ = self._cold.head(thread, anew=True)
+        except BadHead as error:
+            return str(error)
         if found is None and head.live:
             return "its head is missing"
-        has_key = not head.header or self._cold.packs.get(head, head.header[:HEADER_ID_BYTES]) == head.header
-        return "" if has_key else "the copy of its key is missing or damaged"
+        return ""
+
+    def lacks_key(self, thread: str) -> bool:
+        """Say whether there is no copy of a thread's key beside its packs, as of one that is from before these were.
+
+        The head has the key, so nothing is damaged; but a head that is lost could not be told.
+        """
+        head, _ = self._cold.head(thread)
+        return bool(head.header) and self._cold.packs.get(head, head.header[:HEADER_ID_BYTES]) != head.header
 
     def repair(self, thread: str) -> bool:
         """Store the head of a thread anew if that is missing or damaged, and say whether it was.
 
-        It is what the packs tell. If they do not, the thread begins anew with what a replica or the hot store has, and
-        counts as deleted if neither has anything.
+        It is what the packs tell, or that of a replica if it is newer. If neither tells, the thread begins anew with
+        what the hot store has. A deletion that is known of is ended.
 
         Raises:
-            Corrupt: A pack or a value is gone, too, and no replica has it; nothing was done.
+            Corrupt: What is left may not be all, or a replica cannot be read; nothing was done.
+            Unavailable: A replica does not answer; nothing was done.
         """
         for pause_s in pauses(thread):
             if not self.harm(thread):
-                return False
+                if not self.lacks_key(thread):
+                    return False
+                self._cold.settle_key(self._cold.known(thread)[0])
+                return True
             state = self._hot.state(thread)
             if state is not None and not state.here:
                 self._moving.upload(thread)  # puts a tombstone there, as it was deleted
-            elif not self._mended(thread, is_hot=state is not None):
-                time.sleep(pause_s)
+                return True
+            found, bad = self._cold.stored(digest(thread))
+            if found is not None and bad is None:
                 continue
-            elif state is not None:
-                self._moving.upload(thread)
-            return True
+            made = self._told(thread, state)
+            if made is None:
+                return False
+            # Else another one stored a head meanwhile.
+            if made[1] == (ABSENT if found is None else found.tag) and self._stored(thread, *made):
+                if state is not None:
+                    self._moving.upload(thread)
+                return True
+            time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
 
-    def _mended(self, thread: str, *, is_hot: bool) -> bool:
+    def _told(self, thread: str, state: State | None) -> tuple[ColdHead, str] | None:
+        """Return the head to store, all of whose packs are there, and instead of what; None if there is no thread."""
+        copy = self._reading.newest_copy(thread)
         try:
-            if self._reading.own_image(thread) is None:  # or all of it is there, or was put back from a replica
-                return True
-            head, tag = self._cold.known(thread)
-            if head.header:
-                self._cold.packs.put(head, head.header[:HEADER_ID_BYTES], head.header)
-            new = replace(head, gen=head.gen + 1, until_us=self._ends_us(head.ttl_us))
-            return self._cold.publish(thread, new, tag)
+            head, tag = self._cold.head(thread)
         except BadHead as bad:
-            lost = ColdHead("lost", thread)
-            with suppress(BadHead):
-                found = self._reading.image(thread)
-                if found is not None:
-                    held = replace(found[1], ttl_us=found[0].ttl_us)
-                    return self._cold.append(self._begun(thread, lost, held), _pack(held), bad.tag) is not None
-            new = self._begun(thread, lost, Thread()) if is_hot else tombstone(lost, 0, self._cold.now_us())
-            return self._cold.publish(thread, new, bad.tag)
+            if copy.gen <= 0 or copy.gen < bad.gen:
+                return self._lost(thread, state, bad), bad.tag
+            return self._copied(copy, 0, state), bad.tag
+        if copy.gen > gen_told(head) or head.epoch in copy.dead:
+            return self._copied(copy, head.gen, state), tag
+        if self._reading.own_image(thread) is None:  # or all of it is there, or was put back from a replica
+            return None
+        return replace(head, gen=head.gen + 1, until_us=self._ends_us(head.ttl_us)), tag
+
+    def _copied(self, copy: ColdHead, gen: int, state: State | None) -> ColdHead:
+        """Return the head of a replica as that of the cold store."""
+        if copy.live:
+            self._reading.bring_back(copy)
+            id = copy.header[:HEADER_ID_BYTES]  # the replica may not know of a rotation
+            header = (id and self._cold.packs.get(copy, id)) or copy.header
+            made = replace(copy, header=header, is_copy=True)
+        elif state is None or state.complete or is_dead(state, copy):
+            made = tombstone(copy, 0, self._cold.now_us())
+        else:
+            raise Corrupt("the thread was deleted, and begun anew, of which the hot store has only a part")
+        return replace(made, gen=max(made.gen, gen + 1, time.time_ns() // 1000))
+
+    def _lost(self, thread: str, state: State | None, bad: BadHead) -> ColdHead:
+        """Return the head of a thread of which only the hot store has something, or nobody."""
+        lost = ColdHead(LOST, thread)
+        if state is not None and state.complete and state.gen >= bad.gen:
+            return self._begun(thread, lost, Thread())
+        if state is not None or len(self._cold.objects(thread)) > 1:
+            raise bad
+        return tombstone(lost, 0, self._cold.now_us())
+
+    def _stored(self, thread: str, head: ColdHead, tag: str) -> bool:
+        if head.header:
+            self._cold.packs.put(head, head.header[:HEADER_ID_BYTES], head.header)
+        if not self._cold.publish(thread, head, tag):
+            return False
+        if not head.live:
+            self._cold.clear(thread)
+        return True
 
 
 def _pack(held: Thread) -> Pack:
