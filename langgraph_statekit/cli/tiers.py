@@ -74,19 +74,26 @@ def _moment(text: str) -> datetime | str:
 
 def verify(given: Namespace) -> int:
     """Read all that the cold store has of threads; 1 if something of it cannot be read."""
-    checked, repaired = Checked(), 0
+    checked, repaired, lacking = Checked(), 0, list[str]()
     with _tiered(given.url) as saver:
         for id in progress(_chosen(given, lambda: _cold(saver, checked)), "threads"):
             done = given.repair and _repaired(saver, id, checked)
             repaired += done
+            before = len(checked.problems)
             _verify(saver, id, checked, may_lack=done)
+            if len(checked.problems) == before and saver.tiers.restoring.lacks_key(id):
+                lacking.append(from_text(id))
     problems = checked.problems
     rows = [(each["thread"], each["where"], each["problem"]) for each in problems]
     document = {"threads": checked.threads, "checkpoints": checked.checkpoints, "problems": problems}
     told = f"read {checked.threads:,} threads, {checked.checkpoints:,} checkpoints: {len(problems):,} problems"
     if given.repair:
         document["repaired"], told = repaired, f"{told}, {repaired:,} heads repaired"
-    emit(document, [*(table(("THREAD", "WHERE", "PROBLEM"), rows) if rows else ()), told], given.json)
+    advice = []
+    if lacking:
+        document["without_key_copy"] = lacking
+        advice = [f"{len(lacking):,} threads have their key in their head only: no damage, --repair makes a copy of it"]
+    emit(document, [*(table(("THREAD", "WHERE", "PROBLEM"), rows) if rows else ()), told, *advice], given.json)
     return 1 if problems else 0
 
 

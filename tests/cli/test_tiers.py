@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from langgraph_statekit import SqliteSaver, open_saver
+from langgraph_statekit import Encryption, SqliteSaver, open_saver
 from tests.cli.kit import Run, address
 from tests.faces import checkpoint, config, metadata
 from tests.stores_under_test import DEFAULTS, Store
@@ -95,6 +96,23 @@ def test_verify_finds_a_head_that_is_missing_or_damaged_and_repairs_it(store: St
     assert (told.code, told.json) == (0, {"threads": 2, "checkpoints": 8, "problems": [], "repaired": 2})
     told = run("verify", "--all", "--json", "--url", url)
     assert (told.code, told.json["problems"]) == (0, [])
+
+
+@pytest.mark.without("ttl_s")
+def test_verify_advises_on_keys_that_have_no_copy(
+    new_store: Callable[[str], Store], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, secret = new_store("tiered"), b"k" * 32
+    with made.open(encryption=Encryption({"k": secret}, "k")) as saver:
+        saver.put(config("one"), checkpoint({"x": 1}, {"x": 1}), metadata(), {"x": 1})
+    copies = [path for path in Path(made.options["cold"].removeprefix("file://")).rglob("?" * 16) if path.is_file()]
+    for path in copies:
+        path.unlink()
+    monkeypatch.setenv("STATEKIT_KEYS", f"k={b64encode(secret).decode()}")
+    told = run("verify", "--all", "--json", "--url", address(made))
+    assert (told.code, told.json["problems"], told.json["without_key_copy"]) == (0, [], ["one"])
+    assert run("verify", "--all", "--repair", "--url", address(made)).code == 0
+    assert "without_key_copy" not in run("verify", "--all", "--json", "--url", address(made)).json
 
 
 @pytest.mark.without("ttl_s")
