@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from langgraph_statekit import Encryption, Unavailable
 from langgraph_statekit.checkpoint.backends.objects.layout import packed, unpacked
 from langgraph_statekit.checkpoint.backends.tiered import heads
-from langgraph_statekit.checkpoint.backends.tiered.layout import PACK
+from langgraph_statekit.checkpoint.backends.tiered.layout import PACK, ColdHead, PackRef, Told, new_name
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
 from tests.servers import wait_until
 from tests.stores.test_tiered import THREAD, Cold, Place, grow, local, seen
 from tests.stores.test_tiered_heads import _damage, _lose
 from tests.stores.test_tiered_replicas import Two, two
+from tests.tiered_under_test import advance_cold
 
 __all__ = ["local", "two"]
 
@@ -257,3 +260,31 @@ def test_a_thread_whose_key_has_no_copy_is_not_harmed_and_gets_one(local: Place)
         assert saver.repair(THREAD)
         assert not saver.tiers.restoring.lacks_key(THREAD)
         assert not saver.repair(THREAD)
+
+
+@pytest.mark.parametrize("harm", [_lose, _damage])
+def test_a_thread_that_lost_its_head_ends_its_time_to_live_after_it_was_noticed(
+    local: Place, harm: Callable[[Place], None]
+) -> None:
+    before = _saved(local, ttl_s=60.0)
+    local.lose_hot()
+    harm(local)
+    with local.open(ttl_s=60.0) as saver:
+        head, _ = saver.tiers._cold.head(THREAD)
+        assert 0 < (head.until_us or 0) - saver.tiers._cold.now_us() <= 60e6
+        saver.sweep()
+        assert not saver.tiers.restoring.harm(THREAD)
+        assert seen(saver) == before
+    local.lose_hot()
+    advance_cold(local._directory / "cold", 7 * 24 * 3600)
+    with local.open(ttl_s=60.0) as saver:
+        assert seen(saver) == {}
+        saver.sweep()
+        assert saver.deleted(THREAD)
+
+
+def test_a_thread_that_waits_for_an_answer_does_not_end_since_its_head_was_lost() -> None:
+    head = ColdHead("e", THREAD, 5, ttl_us=60)
+    found = head_told([Told(head, [PackRef(new_name(PACK), 1, 1)])])
+    assert found is not None
+    assert found.until_us is None

@@ -86,7 +86,8 @@ class TieredBackend:
         self.moving = Moving(tier, cold, self._reading)
         self.moving.regained, self._tell_behind = self._regained, behind
         self.restoring = Restoring(tier, cold, self.moving, self._reading)
-        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, lambda thread: tier.state(thread) is not None)
+        is_hot, repair = (lambda thread: tier.state(thread) is not None), self.restoring.repair
+        self._sweeper = Sweeper(cold, replicas.all, tombstone_s, is_hot, repair)
         self.uploading = Uploading(tier, self.moving, mode=mode, **uploading)
         self._below = below = Below(tier, cold, self._reading, self.moving, self._set_up)
         if write_cold:

@@ -100,6 +100,8 @@ class Heads:
             if key is None:
                 raise BadHead(f"{what} is lost, and the thread's key with it", tag, gen) from bad
             head = replace(head, header=key)
+        if head.until_us is not None:  # reads may have set it anew since
+            head = replace(head, until_us=self.bucket.reading_us(self._clock) + abs(head.ttl_us))
         _LOG.warning("%s is %s: packs tell of it, see statekit verify --repair", what, bad or "missing")
         return head, tag
 

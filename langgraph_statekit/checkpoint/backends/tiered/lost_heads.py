@@ -59,4 +59,4 @@ def _last(told: Sequence[Told]) -> ColdHead:
         key=lambda each: (len(each.head.packs), each.head.seq, each.parts[-1].rows, each.parts[-1].size_bytes),
     )
     packs = [*tips[0].head.packs, *(ref for tip in tips for ref in tip.parts)]
-    return replace(tips[-1].head, packs=packs, gen=gen + _UNTOLD, until_us=None, is_copy=True)
+    return replace(tips[-1].head, packs=packs, gen=gen + _UNTOLD, is_copy=True)

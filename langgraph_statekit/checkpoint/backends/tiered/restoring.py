@@ -200,7 +200,7 @@ class Restoring:
             return self._copied(copy, head.gen, state), tag
         if self._reading.own_image(thread) is None:  # or all of it is there, or was put back from a replica
             return None
-        return replace(head, gen=head.gen + 1, until_us=self._ends_us(head.ttl_us)), tag
+        return replace(head, gen=head.gen + 1), tag
 
     def _copied(self, copy: ColdHead, gen: int, state: State | None) -> ColdHead:
         """Return the head of a replica as that of the cold store."""

@@ -39,12 +39,18 @@ class Sweeper:
         replicas: Its replicas.
         tombstone_s: Seconds for which tombstones stay.
         is_hot: Says whether the hot store knows a thread.
+        repair: Stores the head of a thread anew.
     """
 
     def __init__(
-        self, cold: Cold, replicas: Sequence[Replica], tombstone_s: float, is_hot: Callable[[str], bool]
+        self,
+        cold: Cold,
+        replicas: Sequence[Replica],
+        tombstone_s: float,
+        is_hot: Callable[[str], bool],
+        repair: Callable[[str], bool],
     ) -> None:
-        self._cold, self._replicas, self._is_hot = cold, replicas, is_hot
+        self._cold, self._replicas, self._is_hot, self._repair = cold, replicas, is_hot, repair
         self._tombstone_us = int(tombstone_s * 1e6)
 
     def sweep(self, lost_s: float) -> int:
@@ -62,13 +68,17 @@ class Sweeper:
 
     def _look_at(self, name: str) -> bool:
         key = Keys.at(self._cold.folder, name).head
-        found = self._cold.bucket.get(key)
         try:
-            head = None if found is None else decode_head(found.data)
+            found, bad = self._cold.stored(name)
         except DataError:
-            return False  # `statekit verify` tells
-        if found is None or head is None:
+            return False  # a later release wrote it
+        if found is None or bad is not None:
+            with suppress(StatekitError):  # `statekit verify` tells
+                told, _ = self._cold.head_at(name)
+                if told.until_us is not None:
+                    self._repair(told.thread)  # else it would never end
             return False
+        head = decode_head(found.data)
         now_us = self._cold.now_us()
         if head.live:
             if not is_over(head.until_us, now_us - _EXPIRED_US) or self._is_hot(head.thread):
