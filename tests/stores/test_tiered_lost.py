@@ -10,7 +10,7 @@ import pytest
 from langgraph_statekit import Encryption, Unavailable
 from langgraph_statekit.checkpoint.backends.objects.layout import packed, unpacked
 from langgraph_statekit.checkpoint.backends.tiered import heads
-from langgraph_statekit.checkpoint.backends.tiered.layout import PACK, ColdHead, PackRef, Told, new_name
+from langgraph_statekit.checkpoint.backends.tiered.layout import PACK, ColdHead, PackRef, Told, is_pack, new_name
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import head_told
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
 from langgraph_statekit.errors import Corrupt
@@ -27,7 +27,7 @@ KEYS = Encryption({"k": b"k" * 32}, "k")
 
 def _packs(place: Place) -> list[str]:
     """Return the keys of packs in the cold store, the oldest first."""
-    keys = [key for key in place.driver.list("p/c") if key.rpartition("/")[2].startswith(PACK.hex())]
+    keys = [key for key in place.driver.list("p/c") if is_pack(key)]
     stats = place.driver.stats("p/c")
     return sorted(keys, key=lambda key: stats[key].modified_s)
 
@@ -288,3 +288,14 @@ def test_a_thread_that_waits_for_an_answer_does_not_end_since_its_head_was_lost(
     found = head_told([Told(head, [PackRef(new_name(PACK), 1, 1)])])
     assert found is not None
     assert found.until_us is None
+
+
+def test_a_data_key_whose_name_begins_as_that_of_a_pack_is_none(local: Place) -> None:
+    before = _saved(local)
+    with local.open() as saver:
+        cold = saver.tiers._cold
+        cold.packs.put(cold.head(THREAD)[0], PACK + b"7654321", b"a wrapped key")
+    _lose(local)
+    local.lose_hot()
+    with local.open() as saver:
+        assert seen(saver) == before

@@ -30,6 +30,7 @@ _FACTOR: Final = 2
 _MOST_SMALL: Final = 8
 _DEAD: Final = 16
 _COPY: Final = "+"
+_NAME_BYTES: Final = 16
 PACK: Final = b"\0"
 VALUE: Final = b"\xff"
 
@@ -197,7 +198,13 @@ def _dead(before: ColdHead) -> list[str]:
 
 def new_name(of: bytes) -> bytes:
     """Return a new name; it begins with what it is the name of, `PACK` or `VALUE`."""
-    return of + os.urandom(15)
+    return of + os.urandom(_NAME_BYTES - len(of))
+
+
+def is_pack(key: str) -> bool:
+    """Say whether a key is that of a pack; the name of a data key may begin alike, but is shorter."""
+    name = key.rpartition("/")[2]
+    return name.startswith(PACK.hex()) and len(name) == 2 * _NAME_BYTES
 
 
 def encode_head(head: ColdHead) -> bytes:

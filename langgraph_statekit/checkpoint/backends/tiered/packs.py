@@ -21,6 +21,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     digest_of,
     encode_pack,
     folded,
+    is_pack,
     new_name,
     offloaded,
     parts_of,
@@ -119,7 +120,7 @@ class Packs:
 
     def told(self, keys: Keys) -> tuple[list[Told], list[Corrupt]]:
         """Return all packs in a thread's folder that tell the heads that they were made for, and what is damaged."""
-        listed = [key for key in self._bucket.list(keys.root) if key.rpartition("/")[2].startswith(PACK.hex())]
+        listed = [key for key in self._bucket.list(keys.root) if is_pack(key)]
         told, bad = [], []
         for key, found in self._bucket.get_many(listed).items():
             try:
