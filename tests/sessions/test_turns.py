@@ -12,9 +12,16 @@ from langchain_core.messages import AIMessage
 
 from langgraph_statekit import Conflict, Fenced, Misuse, SessionEnded, SessionManager, SessionMissing, Unavailable
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.sessions.turns import Turn
 from tests.faces import put
 from tests.sessions.kit import chat, eventually, says
 from tests.stores_under_test import Store
+
+
+def die(turn: Turn) -> None:
+    """Leave a turn as a process does that dies in it: nobody renews its lease any more."""
+    assert turn._lease is not None
+    turn._lease._keeper.forget(turn._lease)
 
 
 def texts(state: Any) -> list[str]:
@@ -190,8 +197,7 @@ async def test_a_session_whose_process_died_is_gone_on_with(durable_store: Store
         alive = SessionManager(second, agent="support", version=1)
         made = await dead.acreate("ann")
         turn = await dead.turn(made.session_id).__aenter__()
-        assert turn._lease is not None
-        turn._lease._keeper.forget(turn._lease)  # nobody renews it any more
+        die(turn)
         with pytest.raises(Conflict):
             await alive.turn(made.session_id, on_busy="reject").__aenter__()
         durable_store.advance(61)
@@ -212,8 +218,7 @@ async def test_a_touch_tells_whether_the_turn_goes_on_or_its_process_died(durabl
         await chat(first).ainvoke(says("hello"), turn.config)
         touched = await sessions.atouch(made.session_id)
         assert (touched.status, touched.device, touched.message_count) == ("active", "phone", 2)
-        assert turn._lease is not None
-        turn._lease._keeper.forget(turn._lease)  # nobody renews it any more
+        die(turn)
         durable_store.advance(61)
         touched = await sessions.atouch(made.session_id)
         assert (touched.status, touched.device, touched.message_count) == ("idle", "", 2)
@@ -228,9 +233,7 @@ async def test_a_touch_that_was_made_is_told_though_its_lease_could_not_be_given
         dead = SessionManager(first, agent="support", version=1, lease_s=60)
         alive = SessionManager(second, agent="support", version=1)
         made, sessions = await dead.acreate("ann"), shown(alive)
-        turn = await dead.turn(made.session_id).__aenter__()
-        assert turn._lease is not None
-        turn._lease._keeper.forget(turn._lease)
+        die(await dead.turn(made.session_id).__aenter__())
         durable_store.advance(61)
 
         async def unanswered(lease: Any) -> None:
@@ -249,9 +252,7 @@ async def test_nothing_revives_a_session_whose_process_died_long_ago(
         dead = SessionManager(first, agent="support", version=1, lease_s=60)
         alive = SessionManager(second, agent="support", version=1)
         made, sessions = await dead.acreate("ann"), shown(alive)
-        turn = await dead.turn(made.session_id).__aenter__()
-        assert turn._lease is not None
-        turn._lease._keeper.forget(turn._lease)
+        die(await dead.turn(made.session_id).__aenter__())
         left = await alive._async.change(made.session_id, lambda record, now_us: replace(record, idle_us=1))
         durable_store.advance(61)
         if use == "update_metadata":

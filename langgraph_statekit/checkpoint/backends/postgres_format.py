@@ -55,7 +55,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
 
 
 def _writes_calls(saves: Sequence[Save]) -> list[Call]:
-    # One for the writes of each checkpoint, in an order that is the same in every batch.
+    """Return a call for the writes of each checkpoint, in an order that is the same in every batch."""
     merged: dict[tuple[Ref, int, bytes], tuple[list[int], dict[tuple[str, int], Write]]] = {}
     for at, save in enumerate(saves):
         if isinstance(save, SaveWrites):
