@@ -159,6 +159,11 @@ GOALS: Final = (
         )
         for store in ("redis", "postgres", "sqlite")
     ),
+    *(
+        Goal(f"1,000 {kind}, watched / not, {store}", 1.05, "x", _of("watchdog", store, number), modes=("async",))
+        for store in ("redis", "postgres", "sqlite")
+        for kind, number in (("empty steps", "ratio"), ("steps with an effect", "effect_ratio"))
+    ),
     Goal("one of 20 channels of 50 KB, Redis / floor", 2, "x", _per("wide", "redis", "wall_s", "floor-redis")),
     Goal(
         "one of 20 channels of 50 KB, Postgres / floor", 1.5, "x", _per("wide", "postgres", "wall_s", "floor-postgres")
