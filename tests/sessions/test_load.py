@@ -29,6 +29,7 @@ async def real(store: Store, store_name: str) -> AsyncIterator[StatekitSaver]:
         yield saver
 
 
+@pytest.mark.timeout(PATIENCE_S)
 async def test_many_clients_of_many_sessions_lose_and_mix_nothing(real: StatekitSaver) -> None:
     graph = chat(real)
     options: Any = {"agent": "support", "version": 1, "lease_s": PATIENCE_S}
