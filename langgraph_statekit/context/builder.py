@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -18,6 +18,7 @@ from langgraph_statekit.context.faces import (
     KNOWLEDGE,
     MESSAGES,
     PROMPT,
+    Furthest,
     bring_channels,
     messages_of,
     tell,
@@ -125,8 +126,9 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         self._warned = False
         for finding in self.findings:
             _logger.warning("%s", finding)
-        channels = {self.messages_key: list[AnyMessage], self.summary_key: dict[str, Any]}
-        bring_channels(self, channels | ({knowledge_key: dict[str, Any]} if knowledge else {}))
+        stored = Annotated[dict[str, Any], Furthest]
+        channels = {self.messages_key: list[AnyMessage], self.summary_key: stored}
+        bring_channels(self, channels | ({knowledge_key: stored} if knowledge else {}))
 
     def __call__(self, state: Any) -> dict[str, Any]:
         """Return the update of a state."""

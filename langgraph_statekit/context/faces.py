@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MethodType, new_class
 from typing import Annotated, Any, Final, TypedDict
 
 from langchain_core.messages import AnyMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels.last_value import LastValue
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.graph.message import add_messages
 
@@ -23,6 +24,19 @@ KNOWLEDGE: Final = "session_knowledge"
 PROMPT: Final = "llm_input_messages"
 
 
+class Furthest(LastValue[dict[str, Any]]):
+    """A channel that keeps, of what parallel nodes write in one step, the value with the most summaries.
+
+    They all began with the same history and the same value, so each of theirs is true; LangGraph's own channel raises.
+    """
+
+    __slots__ = ()
+
+    def update(self, values: Sequence[dict[str, Any]]) -> bool:
+        """Take the value that goes furthest."""
+        return super().update([max(values, key=lambda value: (value or {}).get("next", 0))] if values else [])
+
+
 class ContextState(TypedDict, total=False):
     """A graph state with all channels of the context nodes; the prompt is not stored with checkpoints.
 
@@ -31,8 +45,8 @@ class ContextState(TypedDict, total=False):
     """
 
     messages: Annotated[list[AnyMessage], add_messages]
-    session_summary: dict[str, Any]
-    session_knowledge: dict[str, Any]
+    session_summary: Annotated[dict[str, Any], Furthest]
+    session_knowledge: Annotated[dict[str, Any], Furthest]
     llm_input_messages: Annotated[list[AnyMessage], UntrackedValue]
     resources: Annotated[ResourceState, spent]
 

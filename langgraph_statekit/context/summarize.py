@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from langgraph_statekit.context.core import Context, abuild_context, build_context
-from langgraph_statekit.context.faces import MESSAGES, SUMMARY, bring_channels, messages_of, tell, value_of
+from langgraph_statekit.context.faces import MESSAGES, SUMMARY, Furthest, bring_channels, messages_of, tell, value_of
 from langgraph_statekit.context.policy import ContextPolicy, of_type
 from langgraph_statekit.context.repair import mended_in_place
 from langgraph_statekit.context.summaries import rendered
@@ -65,7 +65,7 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
             of_type(counter, TokenCounter, "counter")
         self.messages_key, self.summary_key, self.counter = messages_key, summary_key, counter
         self._hooks = Hooks(hooks)
-        bring_channels(self, {messages_key: list[AnyMessage], summary_key: dict[str, Any]})
+        bring_channels(self, {messages_key: list[AnyMessage], summary_key: Annotated[dict[str, Any], Furthest]})
 
     def __call__(self, state: Any) -> dict[str, Any]:
         """Return the update of a state."""

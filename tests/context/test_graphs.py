@@ -20,6 +20,8 @@ from langgraph.graph.message import add_messages
 from langgraph_statekit import (
     ContextBuilder,
     ContextPolicy,
+    ContextState,
+    KnowledgePolicy,
     SessionSummarizer,
     StatekitSaver,
     build_context,
@@ -265,6 +267,34 @@ def test_what_a_parallel_node_says_stays_when_the_history_is_replaced(name: str,
         assert len({m.id for m in state["messages"]}) == len(state["messages"])
     assert SECRET in str(state["messages"][0].content)
     assert len(state["messages"]) < 9
+
+
+class Both(ContextState, total=False):
+    """What nodes of one's own that make prompts in parallel read and write."""
+
+
+def test_nodes_that_make_prompts_in_parallel_store_one_summary(saver: StatekitSaver) -> None:
+    source = KnowledgePolicy(source=lambda query: [f"about {query}"])
+    context = ContextBuilder(session=SessionSummarizer(summarizer(), POLICY), knowledge=source)
+    chat = model()
+
+    def answer(state: Both) -> Any:
+        prompt = context.build(state)
+        return {"messages": [chat.invoke(prompt.messages)], **prompt.update}
+
+    graph = StateGraph(Both)
+    for name in ("one", "other"):
+        graph.add_node(name, answer)
+        graph.add_node(f"{name} before", SessionSummarizer(summarizer(), POLICY))
+        graph.add_edge(START, f"{name} before")
+        graph.add_edge(f"{name} before", name)
+    app = graph.compile(checkpointer=saver)
+    for turn in range(6):
+        state = app.invoke({"messages": [HumanMessage(f"q{turn}?", id=f"h{turn}")]}, config())
+        prompt = build_context(state["messages"], state.get("session_summary"), POLICY, compact=False).messages
+        assert_strict(prompt)
+        assert_kept(state["messages"], prompt)
+    assert [node["first_id"] for node in state["session_summary"]["nodes"][:2]] == ["h0", "h2"]
 
 
 def test_a_model_that_reads_a_damaged_history_behind_a_replacing_node_is_sent_a_valid_one(saver: StatekitSaver) -> None:
