@@ -9,13 +9,15 @@ from typing import Any, Final
 from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.context.plain_text import plain_text
-from langgraph_statekit.context.repair import EMPTY
+from langgraph_statekit.context.repair import CALL_BLOCKS, EMPTY
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import is_made, key_of, live_question
 
 LEAST_CHARS: Final = 120
 """What is shorter is not shortened."""
 _TRIES: Final = 4
+_THOUGHTS: Final = ("thinking", "redacted_thinking", "reasoning")
+"""Blocks without which providers refuse the calls that stand behind them in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,19 @@ def _shortened(message: BaseMessage, over: float, counter: TokenCounter) -> Base
     begin, end = text[: left * 3 // 4], text[len(text) - left // 4 :] if left < len(text) else ""
     gone = len(text) - len(begin) - len(end)
     note = f"\n[... {gone} characters left out here; message {key_of(message)} has them ...]\n" if gone else ""
-    content: Any = f"{begin}{note}{end}" if gone else text
-    if not isinstance(message.content, str):
-        calls = [b for b in message.content if isinstance(b, dict) and b.get("type") in ("tool_use", "function_call")]
-        content = [{"type": "text", "text": content or EMPTY}, *calls]
+    shown = f"{begin}{note}{end}" if gone else text
+    content: Any = shown if isinstance(message.content, str) else _with(message, shown)
     return message.model_copy(update={"content": content})
+
+
+def _with(message: BaseMessage, text: str) -> list[Any]:
+    """Return a content with one text in place of all that is neither a call nor reasoning that belongs to one."""
+    keeps = (*CALL_BLOCKS, *_THOUGHTS) if message.__dict__.get("tool_calls") else ()
+    blocks: list[Any] = []
+    for block in message.content:
+        if isinstance(block, dict) and block.get("type") in keeps:
+            blocks.append(block)
+        elif text.strip():
+            blocks.append({"type": "text", "text": text})
+            text = ""
+    return blocks or [{"type": "text", "text": EMPTY}]

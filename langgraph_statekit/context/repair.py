@@ -17,7 +17,7 @@ from langgraph_statekit.context.window import AI, key_of, open_call, pairs
 UNANSWERED: Final = "No result was recorded for this call."
 BEGINNING: Final = "(The conversation begins.)"
 EMPTY: Final = "(empty)"
-_CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk", "invalid_tool_call")
+CALL_BLOCKS: Final = ("tool_use", "tool_call", "function_call", "tool_call_chunk", "invalid_tool_call")
 _ARGUMENTS: Final = ("input", "args", "arguments")
 _MOST_ID_CHARS: Final = 40
 """Providers refuse longer ids."""
@@ -213,7 +213,7 @@ def _stray_blocks(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     left = [call["id"] for call in fields["tool_calls"]]
     strays: list[dict[str, Any]] = []
     for block in fields["content"]:
-        if block.__class__ is dict and block.get("type") in _CALL_BLOCKS:
+        if block.__class__ is dict and block.get("type") in CALL_BLOCKS:
             if (id := _call_id(block)) in left:
                 left.remove(id)
             else:
@@ -294,7 +294,7 @@ def _changed(
 
 def _block(block: Any, renamed: dict[str | None, list[str | None]]) -> Any:
     """Return a block with its call's new id; None for a call that is no more."""
-    if not isinstance(block, dict) or block.get("type") not in _CALL_BLOCKS:
+    if not isinstance(block, dict) or block.get("type") not in CALL_BLOCKS:
         return block
     place = "call_id" if "call_id" in block else "id"
     names = renamed.get(block.get(place))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from prometheus_client import CollectorRegistry
 
 from langgraph_statekit import (
@@ -108,6 +108,37 @@ def test_a_result_is_shortened_as_far_as_the_limit_wants_whatever_it_is_made_of(
     context = build_context(history, None, ContextPolicy(max_tokens=("tokens", 3_000)))
     assert context.over_tokens == 0
     assert len(str(context.messages[2].content)) > 2_000
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [
+            {"type": "thinking", "thinking": "hm " * 50, "signature": "s"},
+            {"type": "text", "text": "look " * 500},
+            {"type": "tool_use", "id": "c1", "name": "look", "input": {}},
+        ],
+        [
+            {"type": "reasoning", "id": "rs_1", "encrypted_content": "e" * 100},
+            {"type": "text", "text": "look " * 500},
+            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"},
+        ],
+        [{"type": "text", "text": "look " * 500}, {"type": "tool_call", "id": "c1", "name": "look", "args": {}}],
+    ],
+    ids=["Anthropic", "OpenAI", "LangChain"],
+)
+def test_a_shortened_message_keeps_its_calls_and_the_reasoning_without_which_they_are_refused(
+    blocks: list[dict[str, Any]],
+) -> None:
+    call: Any = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    history: list[BaseMessage] = [HumanMessage("Look.", id="1"), AIMessage(blocks, tool_calls=[call], id="2")]  # type: ignore[arg-type]
+    history.append(ToolMessage("r" * 2_000, tool_call_id="c1", id="3"))
+    context = build_context(history, None, ContextPolicy(max_tokens=("tokens", 300)))
+    assert context.over_tokens == 0
+    shown = context.messages[1].content
+    assert [block for block in shown if block["type"] != "text"] == [b for b in blocks if b["type"] != "text"]  # type: ignore[index]
+    assert [block["type"] for block in shown] == [block["type"] for block in blocks]  # type: ignore[index]
+    assert len(str(shown)) < len(str(blocks)) / 2
 
 
 def test_beyond_the_limit_it_does_not_wait_for_a_summarizer_that_fails() -> None:
