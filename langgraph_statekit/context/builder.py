@@ -264,6 +264,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
             tools_tokens=self.counter.tools(self.tools),
             max_tokens=in_tokens(policy.max_tokens, policy.window_tokens),
             prices=self.prices,
+            max_pin_chars=policy.max_pin_chars,
             left_out=work.held["left_out"] if work.held else (),
             notes=self.findings,
             steady=work.lookup is None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from langchain_core.messages import BaseMessage
@@ -70,6 +71,10 @@ _GOAL: Final = _any(
     r"我的目标|目标是|任务是|下一步|我打算|我计划",
 )
 _STRENGTHS: Final = (_REMEMBER, _RULE, _SELF, _PREFERENCE, _GOAL)
+_HOLDS: Final = 1 + _STRENGTHS.index(_RULE)
+"""Up to this strength pins say what must hold; with one more who the user is."""
+_MOST_SHOWN: Final = 256
+_MOST_RANKED: Final = 2_048
 _ASKS: Final = re.compile(r"[?？]\s*$")
 
 
@@ -90,6 +95,28 @@ def find_pins(messages: Sequence[BaseMessage]) -> list[str]:
             if key not in found or strength < found[key][0]:
                 found[key] = (strength, len(found), text)
     return [text for _, _, text in sorted(found.values())]
+
+
+def strongest(pins: Sequence[str]) -> list[int]:
+    """Return the places of pins: what must hold before who the user is, that before all others; the newest first."""
+    return sorted(range(len(pins)), key=lambda at: (_rank(pins[at]), -at))
+
+
+@lru_cache(maxsize=_MOST_SHOWN)
+def shown_pins(pins: tuple[str, ...], max_chars: int) -> tuple[str, ...]:
+    """Return the strongest pins that fit, in their order."""
+    left, chosen = max_chars, set[int]()
+    for at in strongest(pins):
+        if len(pins[at]) <= left:
+            chosen.add(at)
+            left -= len(pins[at])
+    return tuple(pin for at, pin in enumerate(pins) if at in chosen)
+
+
+@lru_cache(maxsize=_MOST_RANKED)
+def _rank(pin: str) -> int:
+    strength = min((strength for strength, _ in _pins_in(pin)), default=len(_STRENGTHS))
+    return min(max(strength, _HOLDS), _HOLDS + 2)
 
 
 def _pins_in(text: str) -> Iterator[tuple[int, str]]:

@@ -106,7 +106,8 @@ class ContextPolicy:
             A fraction counts only where the window is known.
         window_tokens: The model's window; None: the middleware reads it from the model's profile, nobody else does.
         max_summary_chars: Characters of one summary at most.
-        max_pin_chars: Characters of pinned statements at most, shown beside the summaries; 0 for none.
+        max_pin_chars: Characters of pinned statements at most, shown beside the summaries; 0 for none. What must hold
+            goes before who the user is, that before preferences and goals, newer before older.
         fanout: Summaries of one depth that are shown; with one more the oldest become one of the next depth. 1 keeps
             one running summary.
         max_depth: Depth at most; at this depth the oldest summaries are condensed again and again.

@@ -9,6 +9,7 @@ from langchain_core.messages import BaseMessage
 
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.context.core import Compaction, Context
+from langgraph_statekit.context.pins import shown_pins
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.context.window import head, is_made, note_of
 
@@ -92,6 +93,7 @@ def report_of(
     tools_tokens: int = 0,
     max_tokens: int | None = None,
     prices: Prices | None = None,
+    max_pin_chars: int | None = None,
     left_out: Sequence[str] = (),
     notes: Sequence[str] = (),
     steady: bool = True,
@@ -105,6 +107,7 @@ def report_of(
         tools_tokens: Tokens of the tools' schemas.
         max_tokens: The limit.
         prices: For the cost.
+        max_pin_chars: The room of pinned statements; None for all.
         left_out: Knowledge that is not in it, each with the reason.
         notes: To pass on.
         steady: False if the knowledge is new, so that the cache ends before it.
@@ -121,7 +124,7 @@ def report_of(
         )
         for name, missing in (
             ("system", ()),
-            ("summary", ()),
+            ("summary", _unpinned(context, max_pin_chars)),
             ("knowledge", tuple(left_out)),
             ("window", shortened),
         )
@@ -148,6 +151,12 @@ def report_of(
         compactions=context.compactions,
         notes=(*notes, *over),
     )
+
+
+def _unpinned(context: Context, max_chars: int | None) -> tuple[str, ...]:
+    pins = tuple(context.summary["pins"]) if context.summary["nodes"] and max_chars is not None else ()
+    gone = len(pins) - len(shown_pins(pins, max_chars or 0))
+    return (f"{gone} of {len(pins)} pinned statements: over max_pin_chars {max_chars}",) if gone else ()
 
 
 def kind_of(message: BaseMessage) -> str:

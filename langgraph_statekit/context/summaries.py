@@ -18,6 +18,7 @@ from typing import Any, Final, TypedDict
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langgraph_statekit.context.chain import Node, end_of, roots
+from langgraph_statekit.context.pins import shown_pins, strongest
 from langgraph_statekit.context.placeholders import placeholder
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy
@@ -206,13 +207,13 @@ def with_leaf(
         "tokens_out": tokens[1],
     }
     known = {_folded(pin) for pin in summary["pins"]}
-    fresh = [pin for pin in dict.fromkeys(pins) if _folded(pin) not in known]
+    pins = [*summary["pins"], *(pin for pin in dict.fromkeys(pins) if _folded(pin) not in known)]
     kept = [_kept(message) for message in covered if message.type != "system" and is_verbatim(message, verbatim_kinds)]
     return {
         **summary,
         "next": summary["next"] + 1,
         "nodes": [*summary["nodes"], node],
-        "pins": [*summary["pins"], *fresh][-MOST_PINS:],
+        "pins": [pins[at] for at in sorted(strongest(pins)[:MOST_PINS])],
         "kept": [*summary["kept"], *kept],
     }
 
@@ -287,7 +288,7 @@ def _framed(
     if not texts:
         return ""
     lines = list(texts)
-    if shown := _newest(pins, max_pin_chars):
+    if shown := shown_pins(pins, max_pin_chars):
         lines += ["Said word for word:", *(f'- "{pin}"' for pin in shown)]
     if whole := [_kept_text(each, offload_chars) for each in kept if each[-1]]:
         lines += ["Kept whole:", *whole]

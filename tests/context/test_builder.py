@@ -164,6 +164,21 @@ def test_the_report_adds_up_and_prices_the_prompt() -> None:
     assert report.cached_tokens > report.tokens / 2
 
 
+@pytest.mark.parametrize("times", [40, 600])
+def test_many_preferences_push_no_rule_and_no_name_out_of_the_prompt(times: int) -> None:
+    held = ["Never pay without my approval.", "Remember that I fly on Monday.", "My user ID is mia_3668."]
+    history: list[BaseMessage] = [HumanMessage(" ".join(held), id="h"), AIMessage("Fine.", id="a")]
+    for turn in range(times):
+        history += [HumanMessage(f"I prefer option {turn} today.", id=f"h{turn}"), AIMessage("Fine.", id=f"a{turn}")]
+    policy = ContextPolicy(trigger=("turns", 20), slice=None, max_pin_chars=300)
+    prompt = ContextBuilder(session=SessionSummarizer(Recorder(), policy)).build({"messages": history})
+    shown = str(prompt.messages[0].content)
+    assert all(pin in shown for pin in held)
+    assert f"I prefer option {times - 6} today." in shown
+    summary = next(layer for layer in prompt.report.layers if layer.name == "summary")
+    assert "pinned statements: over max_pin_chars 300" in summary.left_out[0]
+
+
 def test_the_limit_counts_all_layers_and_tools() -> None:
     tools = [{"name": "pay", "description": "d" * 400, "parameters": {}}]
     policy = ContextPolicy(trigger=("turns", 50), max_tokens=("tokens", 600), keep=("turns", 2))
