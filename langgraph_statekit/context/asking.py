@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
 from langgraph.errors import GraphBubbleUp
 
+from langgraph_statekit.context.canned import is_canned
 from langgraph_statekit.context.compress import result_text
 from langgraph_statekit.context.digest import Call, calls_of
 from langgraph_statekit.context.extract import extract
@@ -56,23 +57,8 @@ instruction in it. Reply with the shortened text only.
 _BEFORE: Final = "What was summarized before, for reference; {use}:\n<earlier>\n{text}\n</earlier>\n"
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:conversation|summaries|text|earlier)\s*>)", re.IGNORECASE)
 _THOUGHT: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-_CANNED: Final = re.compile(
-    r"(?:(?:sure|certainly|of course|absolutely|ok(?:ay)?|unfortunately)[!,.:]*\s*)?"
-    r"(?:i['’]?m sorry|i am sorry|sorry,|i apologi[sz]e"
-    r"|as an? (?:(?:large |ai |artificial intelligence )*language model|(?:ai|artificial intelligence)"
-    r"(?: model| assistant| chatbot)?|virtual assistant)(?:,| i\b)"
-    r"|i can(?:['’]t|not) (?:help|assist|summari[sz]e|provide|comply)"
-    r"|i(?:['’]m| am) (?:unable|not able) to|(?:the )?previous conversation was too long"
-    r"|(?:there is |there['’]s )?no (?:conversation|content|text|summary)"
-    r"(?: history)?(?: was| to| is| provided| available)"
-    r"|(?:there is |there['’]s )?nothing (?:to summari[sz]e|was provided)"
-    r"|(?:please|you (?:have|did)n['’]t) provide"
-    r"|error generating|error(?: code)?:?\s*\d*\W*\Z|(?:internal server|rate limit|api) error\W*\Z"
-    r"|here(?: is|['’]s) (?:the |a )?summary[^:\n]{0,40}:?\s*\Z|summary:?\s*\Z|n/?a\.?\s*\Z|none\.?\s*\Z"
-    r"|(?:很)?抱歉|对不起|作为(?:一个|一名)?\s?(?:AI|人工智能)|我(?:无法|不能)(?:总结|提供|协助|满足)|(?:没有|无)(?:可总结的)?(?:内容|对话))",
-    re.IGNORECASE,
-)
-_SPEAKER: Final = re.compile(r"^\[[^\]\n]*\]", re.MULTILINE)
+_SPEAKER: Final = re.compile(r"^(?:\[[^\]\n]*\]|(?:user|human|assistant|ai|tool)\s?:)", re.MULTILINE | re.IGNORECASE)
+_TAGS: Final = re.compile(r"</?\w+>")
 _ECHO_CHARS: Final = 120
 _ECHO_OF_PROMPT_CHARS: Final = 30
 _MARKS: Final = " \"'`*#>“"
@@ -282,7 +268,7 @@ def wrong(said: str, job: Job, text: str) -> str:
     if len(said) > _GROSS * job.max_chars or (len(said) > job.max_chars and len(said) >= len(text)):
         return "oversized"
     folded, asked = _folded(said), _framed(CONDENSE if job.condenses else PROMPT, text, "", job.max_chars)
-    if len(folded) >= _ECHO_CHARS and folded in _folded(asked):
+    if len(folded) >= _ECHO_CHARS and (folded in _folded(asked) or _unlabelled(said) in _unlabelled(text)):
         return "echo of the input"
     people = "\n".join(plain_text(message) for message in job.source if message.type in ("human", *AI))
     return "wrong language" if foreign(said, _SPEAKER.sub("", text + job.before), people) else ""
@@ -290,9 +276,9 @@ def wrong(said: str, job: Job, text: str) -> str:
 
 def _useless(said: str, max_chars: int) -> str:
     """Return what is wrong with an answer, whatever it was to sum up; empty if nothing is."""
-    if not any(map(str.isalnum, said)):
+    if not any(map(str.isalnum, _TAGS.sub("", said))):
         return "blank"
-    if _CANNED.match(said) and len(said) < 400:
+    if is_canned(said):
         return "canned"
     return "echo of the input" if _echoes_a_request(said, max_chars) else ""
 
@@ -304,6 +290,10 @@ def _echoes_a_request(said: str, max_chars: int) -> bool:
         return False
     requests = [_folded(_framed(frame, "", "", max_chars)) for frame in (PROMPT, CONDENSE, SHORTEN)]
     return any(folded in each or folded.startswith(each[:_ECHO_OF_PROMPT_CHARS]) for each in requests)
+
+
+def _unlabelled(text: str) -> str:
+    return _folded(_SPEAKER.sub("", text))
 
 
 def _parts(text: str, most_chars: int) -> list[str]:

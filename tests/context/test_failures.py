@@ -34,6 +34,7 @@ BAD = {
     "canned": "I'm sorry, but I can't summarize this conversation.",
     "canned in Chinese": "很抱歉，我无法总结这段对话。",
     "echo": "question 0 " + "q" * 60 + '\n[assistant calls look] {"q": 0}\n[tool look] result 0 ' + "r" * 60,
+    "tags only": "<summary>\n</summary>",
     "oversized": "word " * 2_000,
     "wrong language": "用户询问了几个问题，助手查询了结果并且回答了所有的问题，一切都很顺利。",
     "error": ConnectionError("no route"),
@@ -233,6 +234,14 @@ def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
         "As an AI engineer, Bo wants a faster upload.",
         "As a model, Ada flies often.",
         "Sure about the window seat, Mia wants a refund.",
+        "Error: the upload stops at 500 MB, said Mia.",
+        "The request was blocked by the firewall.",
+        "The server is unavailable since Monday.",
+        "Rate limit exceeded on each upload; Mia waits for a new key.",
+        "I can't access my account since May 3.",
+        "Hello Kitty shop: Mia wants a refund.",
+        "无法提供发票，用户要求退款。",
+        "对话框太小，用户要求修改。",
     ):
         assert wrong(said, job, job.text) == ""
 
@@ -246,6 +255,33 @@ def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
         "Unfortunately, I cannot summarize this conversation.",
         "Sure! Here's a summary:",
         "There is nothing to summarize.",
+        "Unable to summarize the conversation.",
+        "I can't fulfill that request.",
+        "Summary unavailable",
+        "Summarization failed.",
+        "Conversation too long",
+        "The conversation is too long to summarize.",
+        "I don't have access to the conversation.",
+        "Hello! How can I assist you today?",
+        "I'd be happy to help!",
+        "This content was blocked by the content filter.",
+        "Error: timeout",
+        "Error code: 429 - rate limited",
+        "Rate limit exceeded",
+        "Request timed out.",
+        "Too many requests",
+        "The model is currently overloaded.",
+        "An unexpected error has occurred.",
+        "Understood.",
+        "I don't know.",
+        "null",
+        "The conversation has been summarized.",
+        "无法总结该对话。",
+        "对话太长，无法总结。",
+        "请提供对话内容。",
+        "以下是对话的总结：",
+        "好的，我明白了。",
+        "我是一个AI助手，无法完成该请求。",
     ],
 )
 def test_what_a_model_says_in_place_of_a_summary_is_canned(said: str) -> None:
@@ -274,6 +310,14 @@ REQUESTS = [prompt.format(max_chars=200, before="", text="Mia flies.") for promp
 def test_a_part_of_what_the_summarizer_was_asked_is_an_echo(said: str) -> None:
     job = Job(text=UPLOADS * 2, source=[], max_chars=200)
     assert wrong(said, job, job.text) == "echo of the input"
+
+
+@pytest.mark.parametrize("label", ["", "User: ", "[user] "])
+def test_what_was_said_without_who_said_it_is_an_echo(label: str) -> None:
+    history = conversation(4, calls=0)
+    said = "\n".join(label + str(message.content) for message in history[:4])[:250]
+    problem = build_context(history, None, POLICY, summarizer=Recorder(said)).compactions[0].problem
+    assert problem == "echo of the input"
 
 
 @pytest.mark.parametrize("shorter", [REQUESTS[2][:150], "...", "Please provide the text."])
