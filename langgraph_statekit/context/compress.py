@@ -23,6 +23,7 @@ SHORTENED: Final = "shortened"
 _LEAST_SAVED_CHARS: Final = 40
 _REPEATED_CHARS: Final = 60
 """A shorter thought costs no more than the mark that would stand for it."""
+_SIGNED: Final = ("thinking", "redacted_thinking", "reasoning")
 _MOST_TEXTS: Final = 16_384
 _texts: dict[int, str] = {}
 """What to show in place of a result, by what it and its call say; empty for the result itself."""
@@ -144,21 +145,43 @@ def _short_text(message: ToolMessage, call: Call | None, policy: ToolResultPolic
 
 
 def _once(message: AIMessage, said: set[int]) -> BaseMessage:
-    """Return a message without its text if the same text came before it."""
-    text = message.content
-    if not isinstance(text, str) or len(text) < _REPEATED_CHARS or is_marked(message):
-        return message  # blocks with reasoning must stay as the provider signed them
-    key = hash(text)
-    if key not in said:
-        said.add(key)
+    """Return a message with a mark in place of each text that came before it."""
+    content = message.content
+    if isinstance(content, str):
+        again = _is_again(content, said) and not is_marked(message)
+        return _copy(message, placeholder(message, SAME)) if again else message
+    if is_marked(message) or any(_type_of(block) in _SIGNED for block in content):
+        return message  # what stands beside reasoning must stay as the provider signed it
+    places = [
+        at
+        for at, block in enumerate(content)
+        if isinstance(block, dict) and block.get("type") == "text" and _is_again(str(block.get("text", "")), said)
+    ]
+    if not places:
         return message
-    return _copy(message, placeholder(message, SAME))
+    mark = placeholder(message, SAME)
+    blocks = [{"type": "text", "text": mark} if at in places else block for at, block in enumerate(content)]
+    return _copies.get(message, (SAME, *places), partial(_copy, message, blocks))
 
 
-def _copy(message: BaseMessage, text: str) -> BaseMessage:
+def _is_again(text: str, said: set[int]) -> bool:
+    """Tell whether a text of some length was said before."""
+    if len(text) < _REPEATED_CHARS:
+        return False
+    key = hash(text)
+    again = key in said
+    said.add(key)
+    return again
+
+
+def _type_of(block: Any) -> Any:
+    return block.get("type") if isinstance(block, dict) else None
+
+
+def _copy(message: BaseMessage, content: Any) -> BaseMessage:
     marks = {**(message.additional_kwargs.get("statekit") or {}), SHORTENED: content_id(message)}
     return message.model_copy(
-        update={"content": text, "additional_kwargs": {**message.additional_kwargs, "statekit": marks}}
+        update={"content": content, "additional_kwargs": {**message.additional_kwargs, "statekit": marks}}
     )
 
 

@@ -165,6 +165,21 @@ def test_a_repeated_thought_is_shown_once() -> None:
     ]
 
 
+def test_a_repeated_thought_in_a_block_is_shown_once_too() -> None:
+    thought = "I will look up the reservation first and then compare the two fares that the user asked for."
+    history = turn(1, "a") + turn(2, "b") + turn(3, "c")
+    for n in (1, 5, 9):
+        call: Any = {"type": "tool_use", "id": history[n].tool_calls[0]["id"], "name": "search", "input": {}}  # type: ignore[attr-defined]
+        history[n].content = [{"type": "text", "text": thought}, call]
+    before = deepcopy(history)
+    shown = compress(history)
+    assert history == before
+    assert str([m.content for m in shown]).count(thought) == 1
+    assert [block["type"] for block in shown[9].content] == ["text", "tool_use"]  # type: ignore[index]
+    assert thought in expand(str(shown[9].content), history)
+    assert compress(history)[9] is shown[9]
+
+
 def test_reasoning_that_a_provider_signed_is_left_as_it_is() -> None:
     block: list[Any] = [{"type": "thinking", "thinking": "hm " * 60, "signature": "s"}, {"type": "text", "text": "ok"}]
     history = [AIMessage(block, id="1"), AIMessage(block, id="2")]
