@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 
-from langgraph_statekit.context.tokens import is_media, plain_json
+from langgraph_statekit.context.tokens import is_media, plain_json, untyped
 
 EDGES: Final = " \t.,;:!*_`。，；：！、"
 """What a sentence may begin and end with and say the same."""
@@ -16,6 +16,8 @@ _SENTENCE: Final = re.compile(r"(?<=[.!?])[\"”’)*_]*\s+|(?<=[。！？])\s*"
 _MARK: Final = re.compile(r"^[\s>]*(?:[#*•-]+|\d+[.)])\s+")
 _NAME_CHARS: Final = 300
 """What is longer is no name but the medium itself."""
+_DATA_CHARS: Final = 1_000
+_DATA: Final = re.compile(r"[\w+/=:;,.-]+", re.ASCII)
 _UNSAID: Final = frozenset(
     {"thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call", "function_call", "tool_call_chunk"}
 )
@@ -32,7 +34,7 @@ def plain_text(message: BaseMessage) -> str:
 
 def media_mark(block: Mapping[str, Any]) -> str:
     """Return `[image: name]` for a media block: the name of the file or its address, never its bytes."""
-    kind = str(block.get("type", "file")).removesuffix("_url").removeprefix("input_")
+    kind = str(block.get("type") or untyped(block) or "file").removesuffix("_url").removeprefix("input_")
     source: Any = block.get(f"{kind}_url") or block.get("source") or block.get(kind) or block
     if isinstance(source, Mapping):
         named = (source, block)
@@ -57,4 +59,15 @@ def _block_text(block: Any) -> str:
     if block.get("type") in _UNSAID:
         return ""
     text = block.get("text")
-    return text if isinstance(text, str) else plain_json(block)
+    return text if isinstance(text, str) else plain_json(_without_data(block))
+
+
+def _without_data(value: Any) -> Any:
+    """Return JSON with the size of bytes and of encoded bytes in place of them: nobody reads those."""
+    if isinstance(value, Mapping):
+        return {key: _without_data(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_without_data, value)]
+    if isinstance(value, bytes) or (isinstance(value, str) and len(value) >= _DATA_CHARS and _DATA.fullmatch(value)):
+        return f"[data: {len(value)}]"
+    return value

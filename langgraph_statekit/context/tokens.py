@@ -24,7 +24,10 @@ MOST_CACHED: Final = 65_536
 _JSON_BEGINS: Final = "{["
 _MEDIA: Final = frozenset(
     {"image", "image_url", "input_image", "audio", "input_audio", "video", "file", "input_file", "document", "media"}
+    | {"image_generation_call", "computer_screenshot"}
 )
+_UNTYPED: Final = ("image", "video", "audio", "document")
+"""Blocks of Bedrock's Converse have no type but their only key."""
 _CALLS: Final = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk", "server_tool_call"})
 _HIDDEN: Final = frozenset({"type", "id", "index", "signature", "extras", "cache_control"})
 _Key = Callable[[BaseMessage], int]
@@ -140,6 +143,8 @@ def fingerprint(message: BaseMessage) -> int:
     if calls:
         for call in calls:
             said = hash((said, call["name"], call["id"], hash_of(call["args"])))
+    for call in fields.get("invalid_tool_calls") or ():
+        said = hash((said, call["name"], call["id"], call["args"]))
     return hash((message.__class__, said, fields.get("name"), fields.get("tool_call_id")))
 
 
@@ -166,9 +171,17 @@ def message_tokens(message: BaseMessage, media_tokens: int = MEDIA_TOKENS) -> in
 
 def is_media(block: Any) -> bool:
     """Tell whether a part of a message's content is an image, a recording, a film or a file."""
-    return isinstance(block, Mapping) and (
-        block.get("type") in _MEDIA or str(block.get("mime_type", "")).partition("/")[0] in ("image", "audio", "video")
-    )
+    if not isinstance(block, Mapping):
+        return False
+    if (kind := block.get("type")) in _MEDIA:
+        return True
+    mime = str(block.get("mime_type") or block.get("media_type") or "")
+    return mime.partition("/")[0] in _UNTYPED or (kind is None and untyped(block) is not None)
+
+
+def untyped(block: Mapping[str, Any]) -> str | None:
+    """Return what medium a block without a type holds; None for none."""
+    return next((kind for kind in _UNTYPED if isinstance(block.get(kind), Mapping)), None)
 
 
 def plain_json(value: Any) -> str:
@@ -179,7 +192,7 @@ def plain_json(value: Any) -> str:
 def _block_tokens(block: Any, media_tokens: int) -> int:
     if isinstance(block, str):
         return count_text(block)
-    if is_media(block):
+    if is_media(block) or isinstance(block, (bytes, bytearray)):
         return media_tokens
     if isinstance(block, Mapping):
         return sum(_block_tokens(value, media_tokens) for key, value in block.items() if key not in _HIDDEN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from langchain_core.tools import tool
 
 from langgraph_statekit import Misuse
 from langgraph_statekit.context import tokens
+from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, TokenCounter, count_text, message_tokens
 from tests.context.histories import FEW, histories
 
@@ -73,6 +75,32 @@ def test_media_count_the_same_whatever_their_size() -> None:
 
     assert message_tokens(photo(10)) == message_tokens(photo(400_000)) == MESSAGE_TOKENS + MEDIA_TOKENS
     assert TokenCounter(media_tokens=85)([photo(400_000)]) == MESSAGE_TOKENS + 85
+
+
+DATA = "A" * 400_000
+MEDIA_BLOCKS: list[dict[str, Any]] = [
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+    {"image": {"format": "png", "source": {"bytes": DATA.encode()}}},
+    {"document": {"format": "pdf", "name": "terms", "source": {"bytes": DATA.encode()}}},
+    {"type": "image_generation_call", "id": "ig_1", "result": DATA},
+    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "image", "source": {"data": DATA}}]},
+    {"type": "non_standard", "value": {"image": {"source": {"bytes": DATA.encode()}}}},
+]
+
+
+@pytest.mark.parametrize("block", MEDIA_BLOCKS, ids=["Anthropic", "Converse", "document", "OpenAI", "inner", "other"])
+def test_media_of_each_provider_have_a_flat_cost_and_no_bytes_in_a_text(block: dict[str, Any]) -> None:
+    message = HumanMessage([block])
+    assert MEDIA_TOKENS <= message_tokens(message) < MEDIA_TOKENS + 20
+    assert 0 < len(plain_text(message)) < 200
+
+
+def test_calls_that_could_not_be_parsed_are_counted_by_what_they_say() -> None:
+    counter = TokenCounter()
+    for args in ("{", "{" * 4_000):
+        call: Any = {"name": "pay", "args": args, "id": "c1", "error": None, "type": "invalid_tool_call"}
+        message = AIMessage("", invalid_tool_calls=[call])
+        assert counter([message]) == message_tokens(message)
 
 
 def test_a_call_that_stands_in_the_content_too_counts_once() -> None:
