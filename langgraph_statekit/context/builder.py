@@ -26,8 +26,8 @@ from langgraph_statekit.context.faces import (
 )
 from langgraph_statekit.context.knowledge import (
     KnowledgePolicy,
+    fitting,
     found_for,
-    item_of,
     knowledge_message,
     knowledge_text,
     look_up,
@@ -209,13 +209,17 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         if self._search is None or self.knowledge is None:
             raise Misuse("the builder has no knowledge: give it a KnowledgePolicy")
         search, asearch = self._search
-        limit = self.knowledge.limit
+        policy, counter = self.knowledge, self.counter
+
+        def told(found: Any) -> str:
+            items, left_out = fitting(found, policy, counter)
+            return "\n".join([knowledge_text(items) or "Nothing was found.", *(f"({each})" for each in left_out)])
 
         def look(query: str) -> str:
-            return knowledge_text([item_of(each, at) for at, each in enumerate(search(query)[:limit])])
+            return told(search(query))
 
         async def alook(query: str) -> str:
-            return knowledge_text([item_of(each, at) for at, each in enumerate((await asearch(query))[:limit])])
+            return told(await asearch(query))
 
         text = description or "Look up documents and facts. Use it when you lack information to answer."
         return StructuredTool.from_function(look, alook, name=name, description=text)
@@ -244,7 +248,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
             return work
         held, messages = work.held, work.messages
         if work.lookup is not None:
-            held = found_for(messages, *work.lookup, list(found), self.knowledge, self.counter)
+            held = found_for(messages, *work.lookup, found, self.knowledge, self.counter)
         shown = knowledge_message(messages, held)
         more = 0 if shown is None else self.counter([shown])
         return replace(work, held=held, shown=shown, extra_tokens=work.extra_tokens + more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypedDict
 
 from langchain_core.documents import Document
@@ -72,7 +73,7 @@ class KnowledgePolicy:
 
     Attributes:
         source: A LangChain retriever, a LangGraph store, or a runnable or function that takes a query and gives
-            documents or texts.
+            documents or texts, or one of them, or None.
         triggers: `explicit`: the user asks something. `self_assessed`: the model says that it lacks information.
             `every:N`: every N turns. `tool`: only the model's own call, of the tool that `ContextBuilder.tool()` gives.
         namespace: Where to search in a store.
@@ -136,13 +137,35 @@ def found_for(
     messages: Sequence[BaseMessage],
     trigger: str,
     query: str,
-    found: Sequence[Any],
+    found: Any,
     policy: KnowledgePolicy,
     counter: TokenCounter,
 ) -> Knowledge:
-    """Return what the channel is to hold: the pieces that fit the budget, the last clipped, and why others do not."""
+    """Return what the channel is to hold: the pieces that fit the budget, and why others do not."""
+    items, left_out = fitting(found, policy, counter)
+    live = live_question(messages)
+    return {
+        "version": 1,
+        "question": key_of(messages[live.start]),
+        "trigger": trigger,
+        "query": query,
+        "items": items,
+        "left_out": left_out,
+    }
+
+
+def fitting(found: Any, policy: KnowledgePolicy, counter: TokenCounter) -> tuple[list[Item], list[str]]:
+    """Return the pieces that fit the budget, the last clipped, and why others do not.
+
+    Args:
+        found: What the source gave: pieces, or one alone; None for nothing.
+        policy: The budget.
+        counter: Counts tokens.
+    """
+    if found is None or isinstance(found, (str, Document, Mapping)):
+        found = [] if found is None else [found]
     items, left_out, left = list[Item](), list[str](), policy.max_tokens
-    for number, each in enumerate(found[: policy.limit]):
+    for number, each in enumerate(islice(found, policy.limit)):
         item = item_of(each, number)
         tokens = counter.text(item["text"]) + 8
         if tokens > left:
@@ -155,15 +178,7 @@ def found_for(
             tokens = counter.text(item["text"]) + 8
         items.append(item)
         left -= tokens
-    live = live_question(messages)
-    return {
-        "version": 1,
-        "question": key_of(messages[live.start]),
-        "trigger": trigger,
-        "query": query,
-        "items": items,
-        "left_out": left_out,
-    }
+    return items, left_out
 
 
 def item_of(found: Any, number: int) -> Item:

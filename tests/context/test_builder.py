@@ -125,6 +125,37 @@ async def test_a_store_and_a_function_are_sources_too_and_async() -> None:
         assert "The user is vegan." in str(prompt.messages)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("One text.", "[1] One text."),
+        (Document("One page.", id="p"), "[p] One page."),
+        ({"fact": "one"}, '[1] {"fact": "one"}'),
+        (("Two", "texts."), "[1] Two\n[2] texts."),
+        (None, ""),
+        ([], ""),
+    ],
+)
+async def test_a_function_may_give_one_piece_or_nothing(given: Any, told: str) -> None:
+    for source in (lambda query: given, lambda query: iter(given if isinstance(given, (list, tuple)) else [given])):
+        if given is None and source("") is not None:
+            continue
+        builder = ContextBuilder(knowledge=KnowledgePolicy(source=source))
+        for prompt in (builder.build(ask("What is it?")), await builder.abuild(ask("What is it?"))):
+            shown = [m.content for m in prompt.messages if "knowledge" in m.additional_kwargs.get("statekit", {})]
+            assert shown == [] if not told else told in str(shown[0])
+        assert await builder.tool().ainvoke({"query": "it"}) == (told or "Nothing was found.")
+
+
+def test_what_the_model_looks_up_by_a_tool_keeps_to_the_budget_too() -> None:
+    shelf = Shelf(pages=["short fact", "x" * 4_000, "y" * 4_000])
+    builder = ContextBuilder(knowledge=KnowledgePolicy(source=shelf, max_tokens=200, triggers=["tool"]))
+    told = builder.tool().invoke({"query": "it"})
+    assert len(told) < 200 * 4 + 200
+    assert "short fact" in told
+    assert "(d2: over the budget of 200 tokens)" in told
+
+
 def test_knowledge_beyond_its_budget_is_left_out_and_the_report_says_so() -> None:
     shelf = Shelf(pages=["short fact", "x" * 4_000, "y" * 4_000])
     builder = ContextBuilder(knowledge=KnowledgePolicy(source=shelf, max_tokens=200))
