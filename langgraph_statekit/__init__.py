@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from langgraph_statekit.context.policy import ContextPolicy, ToolResultPolicy
     from langgraph_statekit.context.recall import recall_tool
     from langgraph_statekit.context.report import Prices
-    from langgraph_statekit.context.resources import ResourcePolicy, ResourceState, spent, used_by
+    from langgraph_statekit.context.resources import ResourcePolicy, ResourceState, spent, used_by, used_by_summaries
     from langgraph_statekit.context.summaries import originals
     from langgraph_statekit.context.summarize import SessionSummarizer
     from langgraph_statekit.context.tokens import TokenCounter
@@ -187,6 +187,7 @@ _HOMES = {
     "ResourceState": "context.resources",
     "spent": "context.resources",
     "used_by": "context.resources",
+    "used_by_summaries": "context.resources",
     "TokenCounter": "context.tokens",
     "Prices": "context.report",
     "recall_tool": "context.recall",
@@ -333,6 +334,7 @@ __all__ = [
     "tenant_name",
     "thread_id",
     "used_by",
+    "used_by_summaries",
     "watchdog_node",
 ]
 

@@ -27,7 +27,14 @@ from langgraph_statekit.context.faces import KNOWLEDGE, SUMMARY
 from langgraph_statekit.context.knowledge import SIGNAL, KnowledgePolicy
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.policy import ContextPolicy
-from langgraph_statekit.context.resources import RESOURCES, ResourcePolicy, ResourceState, spent, used_by
+from langgraph_statekit.context.resources import (
+    RESOURCES,
+    ResourcePolicy,
+    ResourceState,
+    spent,
+    used_by,
+    used_by_summaries,
+)
 from langgraph_statekit.context.summarize import SessionSummarizer
 from langgraph_statekit.context.tokens import TokenCounter
 
@@ -57,7 +64,7 @@ class ContextMiddleware(AgentMiddleware[ContextAgentState, Any, Any]):
         policy: When to compact and how much; None for the defaults.
         knowledge: Where knowledge comes from; None for none. The trigger `tool` needs `middleware.tools`, which has the
             tool then.
-        resources: The most that a thread may use; None counts without a limit.
+        resources: The most that a thread may use, summaries included; None counts without a limit.
         counter: Counts tokens; None estimates them from bytes.
         hooks: Called with an event for each summary.
 
@@ -117,11 +124,14 @@ class ContextMiddleware(AgentMiddleware[ContextAgentState, Any, Any]):
         beside = counter.tools(request.tools)
         beside += counter([request.system_message]) if request.system_message is not None else 0
         state: dict[str, Any] = {**request.state, "messages": request.messages}
+        began = time.perf_counter()
         prompt = await build(state, extra_tokens=beside, policy=policy)
         state.update(prompt.update)
+        used = used_by_summaries(prompt.context.compactions, elapsed_s=time.perf_counter() - began)
         sent = prompt.report.tokens + beside
-        if (ended := self.resources.enforce(state.get(RESOURCES), sent)) is not None:
-            return ExtendedModelResponse(ModelResponse(result=[ended]), Command(update=prompt.update))
+        if (ended := self.resources.enforce(spent(state.get(RESOURCES), used), sent)) is not None:
+            update = {**prompt.update, **({RESOURCES: used} if used else {})}
+            return ExtendedModelResponse(ModelResponse(result=[ended]), Command(update=update))
         began = time.perf_counter()
         try:
             response = await handle(_with(request, prompt))
@@ -129,13 +139,16 @@ class ContextMiddleware(AgentMiddleware[ContextAgentState, Any, Any]):
             smaller = replace(policy, max_tokens=("tokens", int(sent * _SMALLER)))
             prompt = await build(state, extra_tokens=beside, policy=smaller)
             state.update(prompt.update)
+            used, sent = spent(used, used_by_summaries(prompt.context.compactions)), prompt.report.tokens + beside
             response = await handle(_with(request, prompt))
-        used = self._used(response, began, sent)
+        used = spent(used, self._used(response, began, sent))
         if (again := await self._informed(state, response, build, beside, policy)) is not None:
-            state.update(again.update)
-            began = time.perf_counter()
-            response = await handle(_with(request, again))
-            used = spent(used, self._used(response, began, sent))
+            sent = again.report.tokens + beside
+            if not self.resources.exceeded(spent(state.get(RESOURCES), used), sent):
+                state.update(again.update)
+                began = time.perf_counter()
+                response = await handle(_with(request, again))
+                used = spent(used, self._used(response, began, sent))
         update = {key: state[key] for key in (SUMMARY, KNOWLEDGE) if state.get(key) is not request.state.get(key)}
         return ExtendedModelResponse(response, Command(update={**update, RESOURCES: used}))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_statekit.checkpoint.options import require_numbers
+from langgraph_statekit.context.core import Compaction
 from langgraph_statekit.context.tokens import TokenCounter
 from langgraph_statekit.errors import BudgetExceeded, Misuse
 
@@ -65,6 +66,24 @@ def used_by(
         "input_tokens": told["input_tokens"] if told else prompt_tokens,
         "output_tokens": told["output_tokens"] if told else estimate,
         "requests": 1,
+        "elapsed_s": elapsed_s,
+    }
+
+
+def used_by_summaries(compactions: Iterable[Compaction], *, elapsed_s: float = 0.0) -> ResourceState:
+    """Return what a model used for summaries, estimated: `prompt.context.compactions`; empty if none was asked.
+
+    Args:
+        compactions: What was summarized.
+        elapsed_s: Seconds that it took.
+    """
+    made = [each for each in compactions if each.attempts]
+    if not made:
+        return {}
+    return {
+        "input_tokens": sum(each.tokens_in for each in made),
+        "output_tokens": sum(each.tokens_out for each in made if each.by == "model"),
+        "requests": sum(each.attempts for each in made),
         "elapsed_s": elapsed_s,
     }
 

@@ -98,14 +98,15 @@ async def test_tool_loops_keep_their_pairs_and_their_question() -> None:
     ]
     model = Script(answers=[*calls, AIMessage("the end")], prompts=[])
     policy = ContextPolicy(trigger=("messages", 8), slice=None, keep=("messages", 4))
-    app = agent(model, ContextMiddleware(Recorder(), policy))
+    recorder = Recorder()
+    app = agent(model, ContextMiddleware(recorder, policy))
     state = await app.ainvoke({"messages": [HumanMessage("GOAL")]}, {**config(), "recursion_limit": 50})
     for prompt in model.prompts:
         assert_strict(prompt)
         assert "GOAL" in [message.content for message in prompt]
         assert len(prompt) < 12
     assert len(state["messages"]) == 26
-    assert state["resources"]["requests"] == 13
+    assert state["resources"]["requests"] == 13 + len(recorder.prompts)
     assert "session_summary" not in state
     assert app.get_state(config()).values["session_summary"]["nodes"]
 
@@ -149,6 +150,21 @@ def test_a_used_up_budget_stops_the_agent_before_the_next_call() -> None:
     ending = agent(model, ContextMiddleware(resources=ResourcePolicy(max_requests=0, on_exceeded="finish")))
     assert "budget of 0 requests" in ending.invoke({"messages": [HumanMessage("q")]}, config())["messages"][-1].content
     assert len(model.prompts) == 2
+
+
+@pytest.mark.parametrize("answer", ["They talked.", ""])
+def test_what_summaries_use_counts_too_and_a_used_up_budget_asks_no_second_time(answer: str) -> None:
+    model, recorder = Script(prompts=[]), Recorder(answer)
+    policy = ContextPolicy(trigger=("turns", 3), slice=("turns", 2), keep=("turns", 1), attempts=2)
+    app = agent(model, ContextMiddleware(recorder, policy))
+    for turn in range(3):
+        state = app.invoke({"messages": [HumanMessage(f"q{turn} " + "w" * 400)]}, config())
+    assert state["resources"]["requests"] == len(model.prompts) + len(recorder.prompts) > 3
+    assert state["resources"]["input_tokens"] > sum(len(str(prompt[0].content)) for prompt in model.prompts) / 4
+    lacking = Script(answers=[AIMessage("[NEED_INFO: refund time]"), AIMessage("5 days")], prompts=[])
+    knowledge = KnowledgePolicy(source=lambda query: ["Refunds: 5 days."], triggers=["self_assessed"])
+    ended = ContextMiddleware(knowledge=knowledge, resources=ResourcePolicy(max_requests=1))
+    assert agent(lacking, ended).invoke({"messages": [HumanMessage("q")]}, config())["resources"]["requests"] == 1
 
 
 def test_the_tool_trigger_gives_the_model_a_tool() -> None:
