@@ -18,6 +18,19 @@ _DIFF: Final = re.compile(
     r"|^--- \S[^\n]*\n\+\+\+ \S|^\*{3} (?:Begin|Update|Add) (?:Patch|File)",
     re.MULTILINE,
 )
+_STATEMENT: Final = re.compile(
+    r"(?:async )?def \w+\(|class \w+\s*[({:]|@\w[\w.]*(?:\(.*\))?$"
+    r"|from [\w.]+ import |import [\w{*.\"']+(?:;|$| as | from |, )"
+    r"|(?:if|for|while|elif|else|try|except|with|finally)\b[^.!?]*:$|return\b(?:$|.*[;)\]}\d]$| \w+$| \w+ [-+*/<>=]+ )"
+    r"|(?:export |default )*(?:const|let|var) \w+|(?:export |default |async )*function\b.*\("
+    r"|(?:pub )?(?:fn|func) \w+\s*[(<]"
+    r"|(?:public|private|protected|static|final) [\w<>\[\], ]+[({;=]|#include\s*[<\"]|package [\w.]+;?$|use [\w:]+;$"
+    r"|(?:SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE TABLE|ALTER TABLE) .*[;)*,(\w]$"
+    r"|[\w.\[\]\"']+ ?(?:[-+*/|]?=|:=) ?\S"
+    r"|[\w.]+\(.*\);?$|[A-Za-z_$(}].*;$|.*\) ?\{$|[})\]]+[;,]?$"
+)
+_LEAST_STATEMENTS: Final = 3
+_STATEMENT_CHARS: Final = 200
 _TRACEBACK: Final = re.compile(
     r"^[ \t]*Traceback \(most recent call last\):|^[ \t]+at [\w$.<>]+\([\w.]*(?::\d+)?\)\s*$"
     r"|^panic: |^thread '.*' panicked at"
@@ -43,7 +56,7 @@ _QUOTED: Final = re.compile(r"“[^“”]{20,}”|「[^「」]{10,}」|『[^『
 
 def verbatim_kinds(message: BaseMessage) -> frozenset[str]:
     """Return the kinds of verbatim text in a message: `code`, `diff`, `traceback`, `legal`, `quote` and `marked`."""
-    found = set(_kinds(plain_text(message)))
+    found = set(_kinds_of(message))
     if is_marked(message):
         found.add(MARKED)
     return frozenset(found)
@@ -51,7 +64,7 @@ def verbatim_kinds(message: BaseMessage) -> frozenset[str]:
 
 def is_verbatim(message: BaseMessage, kinds: Collection[str]) -> bool:
     """Tell whether a message has text of one of the kinds, or is marked by the user."""
-    return is_marked(message) or any(kind in kinds for kind in _kinds(plain_text(message)))
+    return is_marked(message) or any(kind in kinds for kind in _kinds_of(message))
 
 
 def is_marked(message: BaseMessage) -> bool:
@@ -63,6 +76,26 @@ def is_marked(message: BaseMessage) -> bool:
 def without_blocks(text: str) -> str:
     """Return a text without its fenced code and quotations: what its author says in their own words."""
     return _QUOTED.sub(" ", _QUOTED_LINES.sub("\n", _FENCE.sub("\n", text)))
+
+
+def _kinds_of(message: BaseMessage) -> Iterator[str]:
+    """Yield the kinds of a message; of code without a fence only where people and models show it.
+
+    A tool's result is mostly files of code or what looks like it; its digest leads back to the whole.
+    """
+    text = plain_text(message)
+    yield from _kinds(text)
+    if message.type != "tool" and _is_source(text):
+        yield "code"
+
+
+def _is_source(text: str) -> bool:
+    """Tell whether a text has several lines that are statements of a programming language, and these are most."""
+    lines = list(filter(None, map(str.strip, text.splitlines())))
+    if len(lines) < _LEAST_STATEMENTS:
+        return False
+    found = sum(len(line) <= _STATEMENT_CHARS and _STATEMENT.match(line) is not None for line in lines)
+    return found >= _LEAST_STATEMENTS and 2 * found > len(lines)
 
 
 def _kinds(text: str) -> Iterator[str]:

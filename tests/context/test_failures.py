@@ -224,6 +224,31 @@ def test_code_that_is_summarized_leaves_a_mark_that_leads_back_to_it() -> None:
     assert code in expand(shown, history)
 
 
+SOURCES = [
+    "def add(a, b):\n    total = a + b\n    return total\n\nprint(add(1, 2))",
+    "Here is my code:\nfunction add(a, b) {\n  const total = a + b;\n  return total;\n}",
+    "#include <stdio.h>\nint main() {\n  return 0;\n}",
+    "SELECT id, name\nFROM users\nWHERE id = 1;\nDELETE FROM users WHERE id = 2;",
+    "public class A {\n  private int total = 0;\n  public int total() {\n    return total;\n  }\n}",
+]
+PROSE = [
+    "Hello,\nI want to fly to Rome.\nReturn on Monday.\nThanks,\nBob",
+    "Name: Bob\nAge: 34\nCity: Rome\nClass: business",
+    "- first a seat;\n- then a meal;\n- and a taxi;",
+    "Import duties apply.\nreturn to Rome\nif you come, call me:\nclass trip",
+    "你好；\n我想订票；\n谢谢；",
+]
+
+
+@pytest.mark.parametrize("said", SOURCES + PROSE)
+def test_code_without_a_fence_leaves_a_mark_too_and_prose_does_not(said: str) -> None:
+    history = conversation(4)
+    history[0] = HumanMessage(said, id="h0")
+    shown = str(build_context(history, None, POLICY, summarizer=Recorder()).messages[0].content)
+    assert ("(human, code)" in shown) is (said in SOURCES)
+    assert (said in expand(shown, history)) is (said in SOURCES)
+
+
 def test_facts_that_name_a_failure_are_no_canned_answer() -> None:
     job = Job(text="The upload failed with error 500. " * 20, source=[], max_chars=200)
     for said in (
