@@ -26,21 +26,27 @@ _EVERY: Final = re.compile(r"every:([1-9]\d*)")
 EXPLICIT: Final = (
     r"[?？]\s*$",
     r"^\W*(?:what|who|whom|whose|when|where|which|why|how|is|are|was|were|do|does|did|can|could|should)\b",
-    r"\b(?:look(?:ing)? (?:it |this |that )?up|according to|find out|search (?:for|in)"
+    r"\b(?:look(?:ing)? (?:it |this |that )?up|according to|find out|search (?:for|in|the|our)|tell me|remind me"
+    r"|explain|describe|i(?:['’]d| would) like to know|i want to know"
     r"|in (?:the|our) (?:docs?|documents?|documentation|manual|handbook|knowledge base|policy)"
     r"|last time|previously|do you (?:know|remember))\b",
-    r"什么|谁|哪[里个些儿]|何时|为什么|怎么|如何|多少|是否|[吗呢]\s*$|查一下|查询|根据|上次|之前说|文档|资料",
+    r"什么|谁|哪[里个些儿]|何时|为什么|怎么|如何|多少|是否|[吗呢]\s*$|查一下|查询|根据|上次|之前说|文档|资料|请问|告诉我|想知道|介绍|解释",
 )
 """Patterns of a user's message that asks for something: one found is enough."""
 SIGNAL: Final = re.compile(
     r"\[NEED_INFO(?::\s*(?P<query>[^\]]+))?\]"
-    r"|\bI (?:do not|don['’]t) (?:know|have (?:enough |any |that |this |the )?(?:information|details|data))"
-    r"|\bI lack (?:the |enough )?(?:information|knowledge|details)|\b(?:not enough|insufficient) information\b"
+    r"|\bI (?:do not|don['’]t)(?: currently| yet| really)? (?:know|have (?:access to )?"
+    r"(?:enough |sufficient |any |that |this |the |more )?(?:necessary |required |relevant |specific )?"
+    r"(?:information|details|data|context))\b"
+    r"|\bI(?:['’]m| am)? ?(?:lack|lacking|missing) (?:the |some |enough )?(?:information|knowledge|details|context)\b"
+    r"|(?:\bnot enough|n['’]t enough|\binsufficient) (?:information|context|details)\b"
     r"|\bI(?:['’]m| am) not (?:sure|certain|aware)\b"
-    r"|\b(?:is not|isn['’]t) enough information\b|\binformation is (?:insufficient|missing)\b"
-    r"|\bI have no (?:information|details|data|knowledge)\b"
-    r"|\bI need (?:more|further|additional) information\b(?! from you)"
-    r"|我不(?:知道|清楚|确定)|(?:缺少|缺乏|没有)(?:足够的?|相关的?)?(?:信息|资料)|(?:信息|资料)不足|无法确定",
+    r"|\binformation is (?:insufficient|missing)\b"
+    r"|\bI have no (?:information|details|data|knowledge|idea)\b"
+    r"|\bI (?:could not|couldn['’]t|cannot|can['’]t) find (?:any |enough )(?:information|details|data)\b"
+    r"|\bI need (?:more|further|additional) (?:information|context)\b(?! from you)"
+    r"|\bwithout (?:more|further|additional) (?:information|context)\b(?! from you)"
+    r"|我不太?(?:知道|清楚|确定|了解)|(?:缺少|缺乏|没有|需要)(?:足够的?|相关的?|更多的?)?(?:信息|资料)|(?:信息|资料)不足|无法确定",
     re.IGNORECASE,
 )
 """How a model says that it lacks information; `[NEED_INFO: what]` says also what."""

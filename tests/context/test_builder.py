@@ -116,6 +116,46 @@ def test_knowledge_is_looked_up_on_its_triggers_only(
     assert again.messages == prompt.messages
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I lack context here.",
+        "I'm missing details about refunds.",
+        "I don't have access to that information.",
+        "I do not currently have sufficient details.",
+        "There is not enough context to answer.",
+        "I couldn't find any information about it.",
+        "I'm unable to answer without more information.",
+        "我需要更多信息。",
+        "我不太清楚。",
+    ],
+)
+def test_a_model_may_say_in_many_words_that_it_lacks_information(said: str) -> None:
+    shelf = Shelf(asked=[])
+    knowledge = KnowledgePolicy(source=shelf, triggers=["self_assessed"])
+    ContextBuilder(knowledge=knowledge).build(ask("Thanks.", [AIMessage(said, id="a")]))
+    assert shelf.asked
+
+
+@pytest.mark.parametrize(
+    ("text", "looked_up"),
+    [
+        ("Tell me about the refund policy", True),
+        ("Search the docs for refunds", True),
+        ("I'd like to know the rules.", True),
+        ("介绍一下你们的退款政策", True),
+        ("请告诉我退款政策", True),
+        ("Book it.", False),
+        ("You explained it well, thanks!", False),
+        ("好的，谢谢。", False),
+    ],
+)
+def test_a_request_to_be_told_is_a_question_too(text: str, looked_up: bool) -> None:
+    shelf = Shelf(asked=[])
+    ContextBuilder(knowledge=KnowledgePolicy(source=shelf, triggers=["explicit"])).build(ask(text))
+    assert bool(shelf.asked) is looked_up
+
+
 async def test_a_store_and_a_function_are_sources_too_and_async() -> None:
     store = InMemoryStore()
     store.put(("facts",), "f1", {"text": "The user is vegan."})
