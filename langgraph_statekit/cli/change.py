@@ -30,16 +30,16 @@ def fork(given: Namespace) -> int:
         raise Misuse("a fork needs a thread id of its own")
     with opened(given.url) as saver:
         thread = require_thread(saver, given.thread)
-        row = find_row(thread, given.at)
+        row = find_row(saver, thread, given.at)
         saver.copy_thread(given.thread, given.new)
-        if row != find_row(thread, None):
+        if row != find_row(saver, thread, None):
             try:
                 _end_at(saver, row._replace(ref=row.ref._replace(thread=to_text(given.new))))
             except BaseException:
                 saver.delete_thread(given.new)  # whole or not at all
                 raise
         made = require_thread(saver, given.new)
-    head = find_row(made, None)
+    head = find_row(saver, made, None)
     document = {"thread": made.id, "checkpoints": len(made.rows), "checkpoint": from_text(head.ref.id)}
     emit(document, [f"{made.id}: {len(made.rows):,} checkpoints, the latest is {document['checkpoint']}"], given.json)
     return 0
@@ -160,7 +160,7 @@ def label(given: Namespace) -> int:
             saver.unlabel(given.thread, given.label)
             at = None
         else:
-            row = find_row(thread, given.at, given.ns or "")
+            row = find_row(saver, thread, given.at, given.ns or "")
             saver.label(config_of(row.ref), given.label)
             at = from_text(row.ref.id)
     document = {"thread": given.thread, "label": given.label, "checkpoint": at}

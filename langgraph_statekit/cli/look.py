@@ -97,7 +97,7 @@ def show(given: Namespace) -> int:
             head = ("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "AGE", "LABELS")
             emit(history, table(head, map(_history_row, history)), given.json)
             return 0
-        row = find_row(thread, given.at, given.ns or "")
+        row = find_row(saver, thread, given.at, given.ns or "")
         found = read_checkpoint(saver, row)
     shown = _checkpoint(thread, row, found)
     if not given.full:
@@ -216,16 +216,18 @@ def _source(item: Mapping[str, Any]) -> str:
 
 def diff(given: Namespace) -> int:
     """Compare the channel values of two checkpoints; 1 if they differ."""
+    if given.at is not None and (given.before is not None or given.other):
+        raise Misuse("--at compares a checkpoint with the one that it goes on from: pass no BEFORE and no --other")
     with opened(given.url) as saver:
         thread = require_thread(saver, given.thread)
         other = require_thread(saver, given.other) if given.other else thread
-        newer = find_row(other, given.after, given.ns or "")
+        newer = find_row(saver, other, given.after if given.at is None else given.at, given.ns or "")
         if given.before is not None or given.other:
-            older: Row | None = find_row(thread, given.before, given.ns or "")
+            older: Row | None = find_row(saver, thread, given.before, given.ns or "")
         elif newer.parent is None:
             older = None
         else:
-            older = find_row(thread, from_text(newer.parent), given.ns or "")
+            older = find_row(saver, thread, from_text(newer.parent), given.ns or "")
         before, after = (_state(saver, row, given.all) for row in (older, newer))
     found = [
         {"path": path, "kind": kind, **_sides(kind, old, new, given.full)}

@@ -32,6 +32,7 @@ UNAVAILABLE: Final = 3
 _INTERRUPTED: Final = 130
 _NO_READER: Final = 141
 _DAY_S: Final = 86400
+_NAMES: Final = "a step (-1 is the latest), label, id or its beginning"
 _BREAK: Final = re.compile(r"\s*\n\s*")
 """Drivers tell things in several lines."""
 
@@ -106,8 +107,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
 
     one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
     one.add_argument("thread", metavar="THREAD")
-    one.add_argument("before", nargs="?", metavar="BEFORE", help="label, id or its beginning (default: AFTER's parent)")
+    one.add_argument("before", nargs="?", metavar="BEFORE", help=f"{_NAMES} (default: AFTER's parent)")
     one.add_argument("after", nargs="?", metavar="AFTER", help="the same (default: the latest)")
+    _at(one, "compare this checkpoint with its parent")
     one.add_argument("--other", metavar="THREAD", help="AFTER is of this thread; BEFORE is the latest by default")
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")
@@ -251,7 +253,7 @@ def _watch(given: argparse.Namespace) -> int:
 
 
 def _at(parser: argparse.ArgumentParser, told: str) -> None:
-    parser.add_argument("--at", metavar="CHECKPOINT", help=f"{told}: label, id or its beginning (default: the latest)")
+    parser.add_argument("--at", metavar="CHECKPOINT", help=f"{told}: {_NAMES} (default: the latest)")
 
 
 def _count(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,17 +23,21 @@ from langgraph_statekit.checkpoint.labels import is_label, labels_of
 from langgraph_statekit.checkpoint.opening import open_saver
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Outline, Query, Ref, Row, from_text, to_text
+from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.checkpoint.saver import StatekitSaver
+from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
 from langgraph_statekit.extras import load
 from langgraph_statekit.status import DAMAGED, UNFINISHED, Status, is_control, status_of
+from langgraph_statekit.timetravel.history import History, line
 
 if TYPE_CHECKING:
     from langgraph_statekit.checkpoint.sealing import Encryption
 
 _NO_TOKEN: Final = -1
 _PRESENT: Final = object()
+_STEP: Final = re.compile("-?[0-9]{1,9}")
 
 
 @contextmanager
@@ -210,8 +215,10 @@ def missing(thread: str) -> CheckpointMissing:
     return CheckpointMissing(f"there is no thread {thread!r} in this store")
 
 
-def find_row(thread: Thread, name: str | None, ns: str = "") -> Row:
-    """Return the checkpoint that a name means: a label, an id or the beginning of one, or the latest for None.
+def find_row(saver: StatekitSaver, thread: Thread, name: str | None, ns: str = "") -> Row:
+    """Return the checkpoint that a name means: a label, an id or its beginning, or a step; the latest for None.
+
+    Steps are those of the current branch, as in `TimeTravel`: -1 is the latest, -2 the one before it.
 
     Raises:
         CheckpointMissing: There is none.
@@ -225,14 +232,26 @@ def find_row(thread: Thread, name: str | None, ns: str = "") -> Row:
         raise CheckpointMissing(f"thread {thread.id!r} has no namespace {ns!r}, but {', '.join(map(repr, known))}")
     if name in thread.labels:
         return next((row for row in thread.rows if row.ref == thread.labels[name]), rows[-1])
-    found = [row for row in rows if row.ref.id == to_text(name)] or [
-        row for row in rows if row.ref.id.startswith(to_text(name))
-    ]
-    if not found:
-        raise CheckpointMissing(f"thread {thread.id!r} has no checkpoint and no label {name!r} in namespace {ns!r}")
-    if len(found) > 1:
+    is_step = _STEP.fullmatch(name) is not None
+    found = [row for row in rows if row.ref.id == to_text(name)]
+    if not found and is_step:
+        id = _at_step(saver, thread, ns, int(name))
+        found = [row for row in rows if row.ref.id == id]
+    found = found or [row for row in rows if row.ref.id.startswith(to_text(name))]
+    if len(found) == 1:
+        return found[0]
+    if found and not is_step:
         raise Misuse(f"{len(found)} checkpoints of thread {thread.id!r} begin with {name!r}: give more of the id")
-    return found[0]
+    lacks = "step" if is_step else "checkpoint and no label"
+    raise CheckpointMissing(f"thread {thread.id!r} has no {lacks} {name!r} in namespace {ns!r}")
+
+
+def _at_step(saver: StatekitSaver, thread: Thread, ns: str, step: int) -> str | None:
+    """Return the id (as storage text) of the checkpoint of a step, on the current branch if that has it."""
+    points = run_sync(History(Side(saver, is_async=False), thread.id).points(ns))
+    current = line(points, points[0].id) if points else []
+    found = current[-1 - step :] if step < 0 else [point for point in (*current, *points) if point.step == step]
+    return to_text(found[0].id) if found else None
 
 
 def read_checkpoint(saver: StatekitSaver, row: Row) -> CheckpointTuple:

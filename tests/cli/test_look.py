@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from langgraph.graph import START, StateGraph
 
-from langgraph_statekit import Finding, rollback
+from langgraph_statekit import Finding, TimeTravel, rollback
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from tests.cli.kit import Run, address, chain, fill, named, process
+from tests.cli.kit import Log, Run, address, chain, fill, named, process
 from tests.faces import checkpoint as made
 from tests.faces import config, metadata
 from tests.stores_under_test import Store
@@ -149,10 +150,46 @@ def test_show_lists_the_history_and_finds_checkpoints_by_label_and_beginning(dur
     for name in ("before-b", second, second[:23]):
         shown = run("show", "t", "--at", name, "--json", *url).json
         assert (shown["checkpoint"], shown["channels"]) == (second, {"log": ["x", "a"]})
-    assert run("show", "t", "--at", second[0], *url).code == 2
+    assert run("show", "t", "--at", second[:2], *url).code == 2
     assert run("show", "t", "--at", "nothing", *url).code == 2
     assert "pass no --at" in run("show", "t", "--history", "--at", second, *url).err
     assert "--history" in run("show", "t", "-n", "2", *url).err
+
+
+def test_commands_take_the_steps_that_time_travel_takes(durable_store: Store, run: Run) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open() as saver:
+        graph = chain("a", "b", saver=saver)
+        graph.invoke({"log": ["x"]}, named("t"), durability="sync")
+        travel = TimeTravel(graph, named("t"))
+        left = travel.at(2)
+        travel.fork(0, edit={"log": ["y"]}, as_node="a")
+        graph.invoke(None, named("t"), durability="sync")
+        steps = {step: travel.at(step).id for step in (0, 1, 2, -1, -2, -4)}
+    assert steps[2] == steps[-1] != left.id
+    for step, id in steps.items():
+        assert run("show", "t", "--at", str(step), "--json", *url).json["checkpoint"] == id
+    assert run("diff", "t", "0", "-1", "--json", *url).json["after"] == steps[-1]
+    assert run("diff", "t", "--at", "1", *url).out == run("diff", "t", "0", "1", *url).out
+    assert run("label", "t", "7", "--at", "1", *url).code == 0
+    assert run("show", "t", "--at", "7", "--json", *url).json["checkpoint"] == steps[1]  # a label goes before a step
+    assert run("fork", "t", "new", "--at", "1", *url).code == 0
+    assert run("show", "new", "--json", *url).json["channels"] == {"log": ["x", "y"]}
+    for missing in ("3", "-9", "99999999"):
+        told = run("show", "t", "--at", missing, *url)
+        assert (told.code, f"has no step '{missing}'" in told.err) == (2, True)
+    for more in (("0",), ("--other", "new")):
+        assert run("diff", "t", *more, "--at", "1", *url).code == 2
+
+
+def test_steps_of_a_subgraph_are_found_in_its_namespace(new_store: Callable[[str], Store], run: Run) -> None:
+    store = new_store("sqlite")
+    with store.open() as saver:
+        builder: Any = StateGraph(Log).add_node("inner", chain("c", "d")).add_edge(START, "inner")
+        builder.compile(checkpointer=saver).invoke({"log": ["x"]}, named("t"), durability="sync")
+        ns = TimeTravel(saver, thread_id="t").inside(0)[0].point.ns
+    shown = run("show", "t", "--ns", ns, "--at", "1", "--json", "--url", address(store)).json
+    assert (shown["namespace"], shown["channels"]) == (ns, {"log": ["x", "c"]})
 
 
 def test_diff_names_the_paths_that_differ_and_exits_with_one(durable_store: Store, run: Run) -> None:
