@@ -30,7 +30,7 @@ _ASYNC: Final = "This checkpointer is async only"
 class TimeTravel:
     """See, compare, replay and branch what a thread has stored; a notebook shows it, `print` writes it.
 
-    Nothing is read before it is asked for, and each call sees what is stored then. A checkpoint is named (`where`) by
+    Nothing is read before it is asked for, and each call sees what is stored then. A checkpoint is named (`at`) by
     its step on the current branch, where -1 is the latest, -2 the one before it, and so on; by its id, or the beginning
     of it; by a label; by a predicate of the state, which means the newest one that it is true of; or by what these
     methods return. None is the latest.
@@ -128,29 +128,29 @@ class TimeTravel:
                 return
             where = found.point.parent
 
-    def at(self, where: Where = None) -> Snapshot:
+    def at(self, at: Where = None) -> Snapshot:
         """Return one checkpoint with its values.
 
         Raises:
             CheckpointMissing: There is none that is meant.
             Misuse: Several ids begin so.
         """
-        return run_sync(self._sync.snapshot(where))
+        return run_sync(self._sync.snapshot(at))
 
-    async def aat(self, where: Where = None) -> Snapshot:
+    async def aat(self, at: Where = None) -> Snapshot:
         """Async version of `at`."""
-        return await self._async.snapshot(where)
+        return await self._async.snapshot(at)
 
-    def inside(self, where: Where = None) -> list[Snapshot]:
+    def inside(self, at: Where = None) -> list[Snapshot]:
         """Return the latest checkpoint of each run of a subgraph that was started from a checkpoint.
 
         LangGraph cannot go on inside a subgraph: `replay` and `fork` there are refused.
         """
-        return run_sync(self._sync.inside(where))
+        return run_sync(self._sync.inside(at))
 
-    async def ainside(self, where: Where = None) -> list[Snapshot]:
+    async def ainside(self, at: Where = None) -> list[Snapshot]:
         """Async version of `inside`."""
-        return await self._async.inside(where)
+        return await self._async.inside(at)
 
     def diff(self, a: Where = None, b: Where = None) -> Diff:
         """Return what differs from one checkpoint to another: added messages alone, and changed ones by their id.
@@ -181,39 +181,39 @@ class TimeTravel:
         """Async version of `compare`."""
         return await self._async.compare(x, y)
 
-    def pending(self, where: Where = None) -> list[Pending]:
+    def pending(self, at: Where = None) -> list[Pending]:
         """Return the tasks of a checkpoint's step, if it has not ended: what ran, what waits, failed, or is to run."""
-        return run_sync(self._sync.pending(where))
+        return run_sync(self._sync.pending(at))
 
-    async def apending(self, where: Where = None) -> list[Pending]:
+    async def apending(self, at: Where = None) -> list[Pending]:
         """Async version of `pending`."""
-        return await self._async.pending(where)
+        return await self._async.pending(at)
 
-    def size(self, where: Where = None) -> Sizes:
+    def size(self, at: Where = None) -> Sizes:
         """Return the bytes of each channel as the saver's serializer writes them, and about the tokens of messages."""
-        return run_sync(self._sync.size(where))
+        return run_sync(self._sync.size(at))
 
-    async def asize(self, where: Where = None) -> Sizes:
+    async def asize(self, at: Where = None) -> Sizes:
         """Async version of `size`."""
-        return await self._async.size(where)
+        return await self._async.size(at)
 
-    def why(self, path: str, where: Where = None) -> Why:
+    def why(self, channel: str, at: Where = None) -> Why:
         """Return which checkpoint and which nodes last gave a value what it is, and what these had been given.
 
         Writes that left it as it was are passed over, 500 at most.
 
         Args:
-            path: A channel, or a way into it: `"prices.A-17"`, `"orders[0].state"`, `"messages[ai-1].content"`.
-            where: The checkpoint whose value it is.
+            channel: A channel, or a way into it: `"prices.A-17"`, `"orders[0].state"`, `"messages[ai-1].content"`.
+            at: The checkpoint whose value it is.
 
         Raises:
             Misuse: There is no such value.
         """
-        return run_sync(self._sync.why(path, where))
+        return run_sync(self._sync.why(channel, at))
 
-    async def awhy(self, path: str, where: Where = None) -> Why:
+    async def awhy(self, channel: str, at: Where = None) -> Why:
         """Async version of `why`."""
-        return await self._async.why(path, where)
+        return await self._async.why(channel, at)
 
     def find(self, predicate: Predicate) -> Snapshot | None:
         """Return the checkpoint of the current branch at which a predicate of the state became true, and stayed so.
@@ -229,7 +229,7 @@ class TimeTravel:
 
     def replay(
         self,
-        where: Where = None,
+        at: Where = None,
         *,
         stop_before: str | Collection[str] | None = None,
         effects: Effects = "dry",
@@ -243,7 +243,7 @@ class TimeTravel:
         anew.
 
         Args:
-            where: Where to begin.
+            at: Where to begin.
             stop_before: Nodes before which to stop.
             effects: `"dry"`, `"replay"` or `"live"`.
 
@@ -252,17 +252,17 @@ class TimeTravel:
                 inside a subgraph.
             NotMade: With `"replay"`, an effect is not recorded; it was not made.
         """
-        return run_sync(self._replay(self._sync, where, stop_before, effects, None))
+        return run_sync(self._replay(self._sync, at, stop_before, effects, None))
 
     async def areplay(
         self,
-        where: Where = None,
+        at: Where = None,
         *,
         stop_before: str | Collection[str] | None = None,
         effects: Effects = "dry",
     ) -> Replayed:
         """Async version of `replay`."""
-        return await self._replay(self._async, where, stop_before, effects, None)
+        return await self._replay(self._async, at, stop_before, effects, None)
 
     async def _replay(
         self, reading: Reading, where: Where, stop_before: Any, effects: Effects, steps: int | None
@@ -288,7 +288,7 @@ class TimeTravel:
 
     def fork(
         self,
-        where: Where = None,
+        at: Where = None,
         *,
         edit: Mapping[str, Any] | None = None,
         as_node: str | None = None,
@@ -299,7 +299,7 @@ class TimeTravel:
         Nothing runs. Nodes that were to run at the checkpoint run when the graph is invoked with None, all of them.
 
         Args:
-            where: The checkpoint.
+            at: The checkpoint.
             edit: An update of the state, as a node returns one: reducers apply. It needs the graph.
             as_node: The node that seems to have made the edit; what follows it runs next. None: the one that ran last.
             reason: Why, for those who look at the thread later.
@@ -308,38 +308,38 @@ class TimeTravel:
             Misuse: The edit does not fit, it is not clear which node made it, or the checkpoint is in a subgraph.
             Fenced: The config carries the token of a lease that is over; nothing was written.
         """
-        return run_sync(self._running(self._sync).fork(where, edit, as_node, _record(reason)))
+        return run_sync(self._running(self._sync).fork(at, edit, as_node, _record(reason)))
 
     async def afork(
         self,
-        where: Where = None,
+        at: Where = None,
         *,
         edit: Mapping[str, Any] | None = None,
         as_node: str | None = None,
         reason: str = "",
     ) -> Snapshot:
         """Async version of `fork`."""
-        return await self._running(self._async).fork(where, edit, as_node, _record(reason))
+        return await self._running(self._async).fork(at, edit, as_node, _record(reason))
 
-    def undo(self, count: int = 1) -> Snapshot:
-        """Take back the last steps: fork at the checkpoint before them, and return the fork; nothing is deleted."""
-        return run_sync(self._running(self._sync).undo(count))
+    def undo(self, n: int = 1) -> Snapshot:
+        """Take back the last `n` steps: fork at the checkpoint before them, and return the fork; nothing is deleted."""
+        return run_sync(self._running(self._sync).undo(n))
 
-    async def aundo(self, count: int = 1) -> Snapshot:
+    async def aundo(self, n: int = 1) -> Snapshot:
         """Async version of `undo`."""
-        return await self._running(self._async).undo(count)
+        return await self._running(self._async).undo(n)
 
-    def label(self, label: str, where: Where = None) -> Point:
+    def label(self, label: str, at: Where = None) -> Point:
         """Give a checkpoint a label, which keeps it from retention, and return the checkpoint.
 
         Raises:
             Misuse: The saver is none of this package, or the label is empty.
         """
-        return run_sync(self._label(self._sync, label, where))
+        return run_sync(self._label(self._sync, label, at))
 
-    async def alabel(self, label: str, where: Where = None) -> Point:
+    async def alabel(self, label: str, at: Where = None) -> Point:
         """Async version of `label`."""
-        return await self._label(self._async, label, where)
+        return await self._label(self._async, label, at)
 
     async def _label(self, reading: Reading, label: str, where: Where) -> Point:
         if not isinstance(reading.side.saver, StatekitSaver):

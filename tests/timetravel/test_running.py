@@ -90,6 +90,20 @@ def test_a_live_replay_is_a_new_branch(real_sqlite: StatekitSaver) -> None:
         tt.replay(stop_before="nothing")
 
 
+def test_every_method_calls_the_checkpoint_at(in_memory: Any) -> None:
+    graph = Runs().graph(in_memory)
+    graph.invoke({"log": []}, named("t"), durability="sync")
+    tt = TimeTravel(graph, named("t"))
+    assert tt.at(at=1).step == 1
+    assert tt.why(channel="log", at=1).point.step == 1
+    assert [each.node for each in tt.pending(at=0)] == ["plan"]
+    assert tt.size(at=0) != tt.size(at=3)
+    assert tt.inside(at=1) == []
+    assert tt.replay(at=0, stop_before="check").ran.nodes == ("plan",)
+    assert tt.fork(at=1, edit={"log": ["edit"]}, as_node="check").next == ["pay"]
+    assert tt.undo(n=1).values == {"log": ["plan"]}
+
+
 def test_steps_go_one_by_one(in_memory: Any) -> None:
     runs = Runs()
     graph = runs.graph(in_memory)
