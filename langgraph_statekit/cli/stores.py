@@ -237,7 +237,7 @@ def find_row(saver: StatekitSaver, thread: Thread, name: str | None, ns: str = "
     if not found and is_step:
         id = _at_step(saver, thread, ns, int(name))
         found = [row for row in rows if row.ref.id == id]
-    found = found or [row for row in rows if row.ref.id.startswith(to_text(name))]
+    found = found or [row for row in rows if name and row.ref.id.startswith(to_text(name))]
     if len(found) == 1:
         return found[0]
     if found and not is_step:

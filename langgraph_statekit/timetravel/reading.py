@@ -137,13 +137,15 @@ class Reading:
             item = None if parent is None else await self.history.load("", parent)
 
     async def _by_name(self, name: str) -> Point:
+        if not name:  # savers list every checkpoint for an empty id
+            raise CheckpointMissing(f"an empty id names no checkpoint of {self._thread}: pass None for the latest")
         labels = await self.history.labels()
         id = labels.get(name, name)
         config: RunnableConfig = self.history.config(id=id)
         async with aclosing(self.history.side.list(config, limit=1)) as items:
             async for item in items:
                 return point_of(item)
-        found = [each for each in await self.history.points() if each.id.startswith(name)] if name else []
+        found = [each for each in await self.history.points() if each.id.startswith(name)]
         if len(found) > 1:
             raise Misuse(f"{len(found)} checkpoints of {self._thread} begin with {name!r}: give more of the id")
         if not found:

@@ -178,6 +178,7 @@ def test_commands_take_the_steps_that_time_travel_takes(durable_store: Store, ru
     for missing in ("3", "-9", "99999999"):
         told = run("show", "t", "--at", missing, *url)
         assert (told.code, f"has no step '{missing}'" in told.err) == (2, True)
+    assert run("show", "t", "--at", "", *url).code == 2
     for more in (("0",), ("--other", "new")):
         assert run("diff", "t", *more, "--at", "1", *url).code == 2
 

@@ -379,5 +379,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
         tt.timeline(limit=0)
     with pytest.raises(Misuse, match="names no checkpoint"):
         tt.at(1.5)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointMissing, match="an empty id"):
+        tt.at("")
     assert "no checkpoints" in repr(TimeTravel(saver, thread_id="other"))
     assert "<svg" not in TimeTravel(saver, thread_id="other")._repr_html_()
