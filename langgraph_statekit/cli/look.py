@@ -29,6 +29,7 @@ from langgraph_statekit.errors import Misuse
 from langgraph_statekit.readable import size
 from langgraph_statekit.status import DAMAGED, is_control
 from langgraph_statekit.timetravel.diff import diff as changes
+from langgraph_statekit.timetravel.moments import point_of
 from langgraph_statekit.timetravel.travel import LIMIT, TimeTravel
 
 _WIDE = 160
@@ -210,8 +211,8 @@ def _history_row(item: Mapping[str, Any]) -> tuple[str, ...]:
 def _source(item: Mapping[str, Any]) -> str:
     if (back := item["rollback"]) is None:
         return str(item["source"])
-    named = "" if back["item"] is None else f", item {back['item']}"
-    return f"{back['op']} to {back['to']}: {back['reason']}{named}, attempt {back['attempt']}"
+    more = "".join(f", {name} {back[name]}" for name in ("item", "attempt") if back[name] is not None)
+    return f"{back['op']} to {back['to']}: {back['reason']}{more}"
 
 
 def diff(given: Namespace) -> int:
@@ -224,10 +225,8 @@ def diff(given: Namespace) -> int:
         newer = find_row(saver, other, given.after if given.at is None else given.at, given.ns or "")
         if given.before is not None or given.other:
             older: Row | None = find_row(saver, thread, given.before, given.ns or "")
-        elif newer.parent is None:
-            older = None
         else:
-            older = find_row(saver, thread, from_text(newer.parent), given.ns or "")
+            older = _origin(saver, thread, newer)
         before, after = (_state(saver, row, given.all) for row in (older, newer))
     found = [
         {"path": path, "kind": kind, **_sides(kind, old, new, given.full)}
@@ -243,6 +242,15 @@ def diff(given: Namespace) -> int:
     lines = _differing(document, found, given.full)
     emit(document, colored(lines) if in_color(given.color) else lines, given.json)
     return 1 if found else 0
+
+
+def _origin(saver: StatekitSaver, thread: Thread, row: Row) -> Row | None:
+    """Return the checkpoint that one goes on from, as `TimeTravel` tells it; for a fork, what it copies."""
+    copied = point_of(read_checkpoint(saver, row)).parent
+    found = next((each for each in thread.rows if copied and each.ref == row.ref._replace(id=to_text(copied))), None)
+    if found or row.parent is None:
+        return found
+    return find_row(saver, thread, from_text(row.parent), from_text(row.ref.ns))
 
 
 def _state(saver: StatekitSaver, row: Row | None, control: bool) -> dict[str, Any]:

@@ -107,9 +107,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
 
     one = command("diff", diff, "compare the channel values of two checkpoints; exits with 1 if they differ")
     one.add_argument("thread", metavar="THREAD")
-    one.add_argument("before", nargs="?", metavar="BEFORE", help=f"{_NAMES} (default: AFTER's parent)")
+    one.add_argument("before", nargs="?", metavar="BEFORE", help=f"{_NAMES} (default: what AFTER goes on from)")
     one.add_argument("after", nargs="?", metavar="AFTER", help="the same (default: the latest)")
-    _at(one, "compare this checkpoint with its parent")
+    _at(one, "compare this checkpoint with what it goes on from")
     one.add_argument("--other", metavar="THREAD", help="AFTER is of this thread; BEFORE is the latest by default")
     one.add_argument("--ns", help="namespace of a subgraph (default: the root)")
     one.add_argument("--full", action="store_true", help="show values whole, however large")

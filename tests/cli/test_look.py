@@ -183,6 +183,23 @@ def test_commands_take_the_steps_that_time_travel_takes(durable_store: Store, ru
         assert run("diff", "t", *more, "--at", "1", *url).code == 2
 
 
+def test_a_fork_is_compared_with_what_it_copies(durable_store: Store, run: Run) -> None:
+    url = ("--url", address(durable_store))
+    with durable_store.open() as saver:
+        graph = chain("a", "b", saver=saver)
+        graph.invoke({"log": ["x"]}, named("t"), durability="sync")
+        travel = TimeTravel(graph, named("t"))
+        travel.fork(1, reason="b was wrong")
+        assert not travel.diff()
+        copied = travel.at(1).id
+        told = run("diff", "t", "--json", *url)
+        assert (told.code, told.json["before"], told.json["differences"]) == (0, copied, [])
+        travel.fork(1, edit={"log": ["y"]}, as_node="a")
+        told = run("diff", "t", "--json", *url)
+        assert [(each["path"], each["after"]) for each in told.json["differences"]] == [("log[2]", "y")]
+    assert f"fork to {copied}: b was wrong  " in run("show", "t", "--history", *url).out
+
+
 def test_steps_of_a_subgraph_are_found_in_its_namespace(new_store: Callable[[str], Store], run: Run) -> None:
     store = new_store("sqlite")
     with store.open() as saver:
