@@ -89,11 +89,14 @@ class History:
         """Return a checkpoint with its values.
 
         Raises:
-            CheckpointMissing: It was removed meanwhile.
+            CheckpointMissing: It was removed meanwhile, or made by a dry replay.
         """
         found = await self.load(point.ns, point.id)
         if found is None:
-            raise CheckpointMissing(f"checkpoint {point.id!r} of thread {self.thread_id!r} was removed meanwhile")
+            raise CheckpointMissing(
+                f"checkpoint {point.id!r} of thread {self.thread_id!r} is not stored: it was removed meanwhile, or "
+                "made by a dry replay"
+            )
         return found
 
     async def labels(self) -> Mapping[str, str]:

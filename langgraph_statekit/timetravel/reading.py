@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.pregel import Pregel
@@ -69,8 +68,10 @@ class Reading:
     async def point(self, where: Where) -> Point:
         """Return the checkpoint that is meant."""
         if isinstance(where, Snapshot | Branch):
-            return where.point if isinstance(where, Snapshot) else where.tip
+            where = where.point if isinstance(where, Snapshot) else where.tip
         if isinstance(where, Point):
+            if where.thread_id != self.history.thread_id:
+                raise Misuse(f"this is a checkpoint of thread {where.thread_id!r}, and not of {self._thread}")
             return where
         if isinstance(where, bool):
             raise Misuse(f"{where} names no checkpoint: pass a step, an id, a label or a predicate")
@@ -139,9 +140,7 @@ class Reading:
     async def _by_name(self, name: str) -> Point:
         if not name:  # savers list every checkpoint for an empty id
             raise CheckpointMissing(f"an empty id names no checkpoint of {self._thread}: pass None for the latest")
-        labels = await self.history.labels()
-        id = labels.get(name, name)
-        config: RunnableConfig = self.history.config(id=id)
+        config = self.history.config(id=(await self.history.labels()).get(name, name))
         async with aclosing(self.history.side.list(config, limit=1)) as items:
             async for item in items:
                 return point_of(item)

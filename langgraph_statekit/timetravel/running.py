@@ -64,6 +64,7 @@ class Running:
 
         Raises:
             Misuse: It is one of a subgraph.
+            CheckpointMissing: It is not stored. LangGraph would begin with an empty state there, and tell nobody.
         """
         point = await self._reading.point(where)
         if point.ns:
@@ -71,6 +72,7 @@ class Running:
                 f"LangGraph cannot {what} inside a subgraph: the subgraph would start from its beginning; {what} at "
                 f"the checkpoint that it was started from, {point.above!r}"
             )
+        await self._reading.history.loaded(point)
         return point
 
     def require(self, effects: object) -> None:

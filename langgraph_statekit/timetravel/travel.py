@@ -305,7 +305,9 @@ class TimeTravel:
             reason: Why, for those who look at the thread later.
 
         Raises:
-            Misuse: The edit does not fit, it is not clear which node made it, or the checkpoint is in a subgraph.
+            Misuse: The edit does not fit, it is not clear which node made it, or the checkpoint is in a subgraph, or of
+                another thread.
+            CheckpointMissing: There is none that is meant, or it is one that a dry replay made.
             Fenced: The config carries the token of a lease that is over; nothing was written.
         """
         return run_sync(self._running(self._sync).fork(at, edit, as_node, _record(reason)))

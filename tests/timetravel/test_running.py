@@ -11,7 +11,17 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send, interrupt
 
-from langgraph_statekit import EffectLedger, Fenced, Misuse, NotMade, StatekitSaver, TimeTravel, effect, pure
+from langgraph_statekit import (
+    CheckpointMissing,
+    EffectLedger,
+    Fenced,
+    Misuse,
+    NotMade,
+    StatekitSaver,
+    TimeTravel,
+    effect,
+    pure,
+)
 from langgraph_statekit.checkpoint.run import run_sync
 from langgraph_statekit.rehearsal import is_rehearsal, not_made
 from tests.timetravel.kit import START_OF_SHOP, monitor, named, talk
@@ -88,6 +98,50 @@ def test_a_live_replay_is_a_new_branch(real_sqlite: StatekitSaver) -> None:
         tt.replay(effects="wet")  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="stop_before names 'nothing'"):
         tt.replay(stop_before="nothing")
+
+
+async def test_a_checkpoint_of_another_thread_is_neither_read_nor_written(real: StatekitSaver) -> None:
+    graph = monitor(real, rounds=2)
+    for thread in ("t", "other"):
+        await graph.ainvoke(START_OF_SHOP, named(thread), durability="sync")
+    tt, other = TimeTravel(graph, named("t")), TimeTravel(graph, named("other"))
+    theirs = await other.aat(2)
+    before = [item.config async for item in real.alist(named("other"))]
+    for where in (theirs, theirs.point, (await other.abranches())[0]):
+        for call in (
+            tt.aat(where),
+            tt.adiff(where, 1),
+            tt.acompare(1, where),
+            tt.afork(where),
+            tt.afork(where, edit={"pages": []}, as_node="crawl"),
+            tt.alabel("good", where),
+            tt.areplay(where, effects="live"),
+            tt.atimeline(before=where),
+        ):
+            with pytest.raises(Misuse, match="a checkpoint of thread 'other'"):
+                await call
+    assert [item.config async for item in real.alist(named("other"))] == before
+    with pytest.raises(CheckpointMissing):
+        await other.aat("good")
+
+
+async def test_nothing_is_forked_or_run_at_a_checkpoint_that_is_not_stored(real: StatekitSaver) -> None:
+    graph = monitor(real, rounds=2)
+    await graph.ainvoke(START_OF_SHOP, named("t"), durability="sync")
+    tt = TimeTravel(graph, named("t"), pure=["crawl", "cut"])
+    made = await (await tt.areplay(2)).aat()  # in memory alone
+    before = [item.config async for item in real.alist(named("t"))]
+    for call in (
+        tt.afork(made),
+        tt.afork(made, edit={"round": 1}),
+        tt.afork(made, edit={"round": 1}, as_node="crawl"),
+        tt.areplay(made),
+        tt.areplay(made, effects="live"),
+    ):
+        with pytest.raises(CheckpointMissing, match="made by a dry replay"):
+            await call
+    assert [item.config async for item in real.alist(named("t"))] == before
+    assert (await tt.aat()).step == 4
 
 
 def test_every_method_calls_the_checkpoint_at(in_memory: Any) -> None:
