@@ -41,7 +41,7 @@ from langgraph_statekit.context.policy import ContextPolicy
 from langgraph_statekit.context.report import ContextReport, Prices, report_of
 from langgraph_statekit.context.summaries import loaded, locate
 from langgraph_statekit.context.summarize import SessionSummarizer
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import Counts, TokenCounter, counter_of
 from langgraph_statekit.context.window import live_question, turns
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hooks
@@ -81,7 +81,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         knowledge: Where knowledge comes from, when it is looked up, and its budget; None for no knowledge.
         tools: The model's tools, whose schemas are counted.
         max_system_tokens: The system layer's budget.
-        counter: Counts tokens; None estimates them from bytes.
+        counter: Counts tokens, as any function of messages; None estimates them from bytes.
         prices: For the cost in reports.
         messages_key: The channel of the history.
         knowledge_key: The channel of what was looked up.
@@ -100,7 +100,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         knowledge: KnowledgePolicy | None = None,
         tools: Sequence[Any] = (),
         max_system_tokens: int = 8_000,
-        counter: TokenCounter | None = None,
+        counter: TokenCounter | Counts | None = None,
         prices: Prices | None = None,
         messages_key: str | None = None,
         knowledge_key: str = KNOWLEDGE,
@@ -114,7 +114,7 @@ class ContextBuilder(Runnable[Any, dict[str, Any]]):
         self.session, self.knowledge, self.tools = session, knowledge, list(tools)
         self.messages_key, self.summary_key = messages_key or session.messages_key, session.summary_key
         self.knowledge_key, self.output_key, self.prices = knowledge_key, output_key, prices
-        self.counter = counter or session.counter or COUNTER
+        self.counter = (session.counter or COUNTER) if counter is None else counter_of(counter)
         self._hooks = Hooks(hooks)
         self._search = look_up(knowledge) if knowledge else None
         self.system = SystemMessage(system, id="system") if isinstance(system, str) else system

@@ -30,7 +30,7 @@ from langgraph_statekit.context.summaries import (
     locate,
     with_leaf,
 )
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import Counts, TokenCounter, counter_of
 from langgraph_statekit.context.window import turns
 from langgraph_statekit.errors import Misuse, SummaryFailed
 
@@ -120,7 +120,7 @@ def build_context(
     policy: ContextPolicy | None = None,
     *,
     summarizer: Any = None,
-    counter: TokenCounter | None = None,
+    counter: TokenCounter | Counts | None = None,
     extra_tokens: int = 0,
     compact: bool = True,
     located: bool = True,
@@ -136,7 +136,8 @@ def build_context(
         policy: When to compact and how much; None for the defaults.
         summarizer: A chat model, its name, or a runnable or function that takes a list with one message, the prompt,
             and gives a text or a message. None makes extracts without a model.
-        counter: Counts tokens; None estimates them from bytes.
+        counter: Counts tokens; None estimates them from bytes. A `TokenCounter` remembers what it counted, a mere
+            function is asked for each message in each call.
         extra_tokens: What is sent beside the messages: a system prompt that is not among them, the tools' schemas.
         compact: False shows the stored summary and makes none, for a graph in which another node makes them.
         located: False if the covered messages are no longer in the history.
@@ -157,7 +158,7 @@ async def abuild_context(
     policy: ContextPolicy | None = None,
     *,
     summarizer: Any = None,
-    counter: TokenCounter | None = None,
+    counter: TokenCounter | Counts | None = None,
     extra_tokens: int = 0,
     compact: bool = True,
     located: bool = True,
@@ -172,14 +173,13 @@ async def _build(
     summary: Any,
     policy: ContextPolicy | None,
     ask: Ask | None,
-    counter: TokenCounter | None,
+    counter: TokenCounter | Counts | None,
     extra_tokens: int,
     compact: bool,
     located: bool,
 ) -> Context:
-    policy, counter = policy or ContextPolicy(), counter or COUNTER
+    policy, counter = policy or ContextPolicy(), COUNTER if counter is None else counter_of(counter)
     of_type(policy, ContextPolicy, "policy")
-    of_type(counter, TokenCounter, "counter")
     if messages and not isinstance(messages[0], BaseMessage):
         raise Misuse(f"a history is a list of messages, not of {type(messages[0]).__name__}: use convert_to_messages")
     window = policy.window_tokens

@@ -36,7 +36,7 @@ from langgraph_statekit.context.resources import (
     used_by_summaries,
 )
 from langgraph_statekit.context.summarize import SessionSummarizer
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import Counts, TokenCounter, counter_of
 
 _OVERFLOW: tuple[type[Exception], ...] = tuple(filter(None, [getattr(exceptions, "ContextOverflowError", None)]))
 _SMALLER = 0.7
@@ -65,7 +65,7 @@ class ContextMiddleware(AgentMiddleware[ContextAgentState, Any, Any]):
         knowledge: Where knowledge comes from; None for none. The trigger `tool` needs `middleware.tools`, which has the
             tool then.
         resources: The most that a thread may use, summaries included; None counts without a limit.
-        counter: Counts tokens; None estimates them from bytes.
+        counter: Counts tokens, as any function of messages; None estimates them from bytes.
         hooks: Called with an event for each summary.
 
     Raises:
@@ -81,10 +81,11 @@ class ContextMiddleware(AgentMiddleware[ContextAgentState, Any, Any]):
         *,
         knowledge: KnowledgePolicy | None = None,
         resources: ResourcePolicy | None = None,
-        counter: TokenCounter | None = None,
+        counter: TokenCounter | Counts | None = None,
         hooks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
+        counter = None if counter is None else counter_of(counter)
         session = SessionSummarizer(summarizer, policy, counter=counter)
         self.builder = ContextBuilder(session=session, knowledge=knowledge, counter=counter, hooks=hooks)
         self.resources = resources or ResourcePolicy()

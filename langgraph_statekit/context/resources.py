@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.context.core import Compaction
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import Counts, TokenCounter, counter_of
 from langgraph_statekit.errors import BudgetExceeded, Misuse
 
 RESOURCES: Final = "resources"
@@ -50,7 +50,11 @@ def spent(total: Mapping[str, Any] | None, used: Mapping[str, Any] | None) -> Re
 
 
 def used_by(
-    response: BaseMessage, *, elapsed_s: float = 0.0, prompt_tokens: int = 0, counter: TokenCounter | None = None
+    response: BaseMessage,
+    *,
+    elapsed_s: float = 0.0,
+    prompt_tokens: int = 0,
+    counter: TokenCounter | Counts | None = None,
 ) -> ResourceState:
     """Return what one model call used, as its provider tells it; estimated where it does not.
 
@@ -61,7 +65,7 @@ def used_by(
         counter: For the estimate of the answer.
     """
     told = response.usage_metadata if isinstance(response, AIMessage) else None
-    estimate = 0 if told else (counter or TokenCounter())([response])
+    estimate = 0 if told else (TokenCounter() if counter is None else counter_of(counter))([response])
     return {
         "input_tokens": told["input_tokens"] if told else prompt_tokens,
         "output_tokens": told["output_tokens"] if told else estimate,

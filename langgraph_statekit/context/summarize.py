@@ -15,7 +15,7 @@ from langgraph_statekit.context.faces import MESSAGES, SUMMARY, Furthest, bring_
 from langgraph_statekit.context.policy import ContextPolicy, of_type
 from langgraph_statekit.context.repair import mended_in_place
 from langgraph_statekit.context.summaries import rendered
-from langgraph_statekit.context.tokens import TokenCounter
+from langgraph_statekit.context.tokens import Counts, TokenCounter, counter_of
 from langgraph_statekit.context.window import MARK, head, is_made, live_question, note_of
 from langgraph_statekit.errors import Misuse
 from langgraph_statekit.events import Hooks
@@ -39,7 +39,7 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
         mode: `view` or `replace`.
         messages_key: The channel of the history.
         summary_key: The channel of the summary.
-        counter: Counts tokens; None estimates them from bytes.
+        counter: Counts tokens, as any function of messages; None estimates them from bytes.
         hooks: Called with a `Compacted` for each summary, and a `Failed` for each that failed.
 
     Raises:
@@ -54,16 +54,15 @@ class SessionSummarizer(Runnable[Any, dict[str, Any]]):
         mode: Literal["view", "replace"] = "view",
         messages_key: str = MESSAGES,
         summary_key: str = SUMMARY,
-        counter: TokenCounter | None = None,
+        counter: TokenCounter | Counts | None = None,
         hooks: Sequence[Any] = (),
     ) -> None:
         if mode not in MODES:
             raise Misuse(f"mode must be 'view' or 'replace', not {mode!r}")
         self.summarizer, self.policy, self.mode = summarizer, policy or ContextPolicy(), mode
         of_type(self.policy, ContextPolicy, "policy")
-        if counter is not None:
-            of_type(counter, TokenCounter, "counter")
-        self.messages_key, self.summary_key, self.counter = messages_key, summary_key, counter
+        self.messages_key, self.summary_key = messages_key, summary_key
+        self.counter = None if counter is None else counter_of(counter)
         self._hooks = Hooks(hooks)
         bring_channels(self, {messages_key: list[AnyMessage], summary_key: Annotated[dict[str, Any], Furthest]})
 

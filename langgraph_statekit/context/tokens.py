@@ -169,6 +169,11 @@ def message_tokens(message: BaseMessage, media_tokens: int = MEDIA_TOKENS) -> in
     return total
 
 
+def counter_of(count: TokenCounter | Counts) -> TokenCounter:
+    """Return a counter as it is, and one that asks a function for what it has not asked it before."""
+    return count if isinstance(count, TokenCounter) else TokenCounter(count)
+
+
 def is_media(block: Any) -> bool:
     """Tell whether a part of a message's content is an image, a recording, a film or a file."""
     if not isinstance(block, Mapping):

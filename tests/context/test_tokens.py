@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
@@ -13,7 +14,15 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.tools import tool
 
-from langgraph_statekit import Misuse
+from langgraph_statekit import (
+    ContextBuilder,
+    ContextMiddleware,
+    ContextPolicy,
+    Misuse,
+    SessionSummarizer,
+    build_context,
+    used_by,
+)
 from langgraph_statekit.context import tokens
 from langgraph_statekit.context.plain_text import plain_text
 from langgraph_statekit.context.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, TokenCounter, count_text, message_tokens
@@ -137,3 +146,20 @@ def test_a_counter_may_be_shared_by_threads_and_forgets_the_oldest(monkeypatch: 
         found = list(pool.map(lambda history: [counter(history) for _ in range(20)], histories))
     assert found == [[sum(map(message_tokens, history))] * 20 for history in histories]
     assert len(counter._known) < 16 + 8
+
+
+def test_any_function_of_messages_counts_wherever_a_counter_is_taken() -> None:
+    def hundred(messages: Sequence[BaseMessage]) -> int:
+        return 100 * len(messages)
+
+    messages = [HumanMessage("one", id="h1"), AIMessage("two", id="a1")]
+    assert (
+        build_context(messages[:1], policy=ContextPolicy(max_tokens=("tokens", 80)), counter=hundred).over_tokens == 20
+    )
+    for made in (
+        ContextBuilder(counter=hundred),
+        ContextBuilder(session=SessionSummarizer(counter=hundred)),
+        ContextMiddleware(counter=hundred).builder,
+    ):
+        assert made.counter(messages) == 200
+    assert used_by(AIMessage("x"), counter=hundred)["output_tokens"] == 100
