@@ -60,7 +60,7 @@ LAYERS = [
     {"context.summarize", "context.recall"},
     {"context.builder"},
     {"context.middleware"},
-    {"checkpoint.sweeping"},
+    {"checkpoint.changing", "checkpoint.sweeping"},
     {"checkpoint.requests"},
     {"opentelemetry_hook", "prometheus_hook", "checkpoint.engine"},
     {"checkpoint.encrypted_cells"},

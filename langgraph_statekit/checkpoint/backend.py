@@ -138,8 +138,12 @@ class Backend(Protocol):
         keeps removed data readable for a while may still count it.)
         """
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
-        """Return the thread's rows without bodies (of one namespace if given) and the heads of its frames."""
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
+        """Return the thread's rows without bodies (of one namespace if given) and the heads of its frames.
+
+        With `heads` (and no namespace) a store may leave out all but the head of each namespace, a label if there is one,
+        and the frames that they need, and count what it leaves out; `retention.tells` says what that is enough for.
+        """
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         """Make the change if the thread's `rev` is still the given one; False means that it moved on.

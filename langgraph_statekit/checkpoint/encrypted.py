@@ -119,7 +119,7 @@ class EncryptedBackend:
 
         return self._opened(thread, lambda: self.inner.fill(thread, keys, refs), opened)
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         def opened(found: Outline, key: DataKey | None) -> Outline:
             # Checks of frames are those that the store compares.
             return replace(found, rows=[self._untagged(key, row) for row in found.rows])

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.changing import ATTEMPTS, changed
 from langgraph_statekit.checkpoint.claims import token_of
 from langgraph_statekit.checkpoint.codec import Codec, channel_key, config_of, matches, ref_of
 from langgraph_statekit.checkpoint.delta_history import assembled
@@ -53,7 +54,6 @@ from langgraph_statekit.extras import load
 
 PAGE_ROWS = 100
 _LOG = logging.getLogger(__name__)
-_ATTEMPTS = 8
 
 
 class Engine(Requests):
@@ -314,7 +314,7 @@ class Engine(Requests):
         thread, ns, id = ref_of(config)
         names = {channel_key(ns, channel): channel for channel in channels}
         store = await self._store()
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             outline = await self._io(store.outline, thread, ns)
             rows = {row.ref: row for row in outline.rows}
             start = Ref(thread, ns, id) if id else next(iter(heads(outline.rows)), None)
@@ -383,14 +383,3 @@ class Engine(Requests):
     async def _change(self, thread: str, plan: Callable[[Outline], Change]) -> int:
         """Make a planned change and return how many rows it left."""
         return (await self._io(changed, await self._store(), thread, plan))[0]
-
-
-def changed(store: Backend, thread: str, plan: Callable[[Outline], Change]) -> tuple[int, int | None, int]:
-    """Make a planned change; return the rows that it left and dropped (None: nothing to do), and how often in vain."""
-    for lost in range(_ATTEMPTS):
-        change = plan(outline := store.outline(thread, None))
-        left = len(outline.rows) - len(change.drop)
-        idle = not (change.drop or change.drop_frames or change.relink)
-        if idle or store.apply(thread, outline.rev, change):
-            return left, None if idle else len(change.drop), lost
-    raise Conflict(f"thread {from_text(thread)!r} kept changing while checkpoints were removed; try again")

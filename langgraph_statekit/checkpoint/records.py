@@ -184,12 +184,15 @@ class Query:
 class Outline:
     """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and heads of frames.
 
-    `rev` changes with every saved row and every `apply` on the thread; 0 for a thread that does not exist.
+    `rev` changes with every saved row and every `apply` on the thread; 0 for a thread that does not exist. One of the
+    heads alone leaves out `more_rows` and `more_frames`, see `Backend.outline`.
     """
 
     rev: int
     rows: Sequence[Row]
     frames: Mapping[bytes, Frame]
+    more_rows: int = 0
+    more_frames: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,7 @@ class Change:
         keep: All rows that stay, for a store that would rather keep these few than remove many; the same change as
             `drop`, since it is only made to what was outlined. None: look at `drop`.
         keep_frames: With `keep`, keys of all frames that stay.
+        rest: What the outline left out goes too, so `drop` is not all, and `keep` must be looked at.
         relink: Rows that stay but change, without bodies: their parent, via and hidden are stored. Hidden ones keep
             their writes.
     """
@@ -211,12 +215,20 @@ class Change:
     keep: Collection[Ref] | None = None
     keep_frames: Collection[bytes] = ()
     relink: Sequence[Row] = ()
+    rest: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.drop or self.drop_frames or self.relink or self.rest)
 
     @property
     def shorter(self) -> tuple[bool, Collection[Ref], Collection[bytes]]:
         """Whether to keep or to drop, and rows and frame keys to keep or to drop: whichever are fewer."""
-        if self.keep is not None and len(self.keep) + len(self.keep_frames) < len(self.drop) + len(self.drop_frames):
-            return True, self.keep, self.keep_frames
+        if self.keep is not None:
+            kept, gone = len(self.keep) + len(self.keep_frames), len(self.drop) + len(self.drop_frames)
+            if self.rest or kept < gone:
+                return True, self.keep, self.keep_frames
         return False, self.drop, self.drop_frames
 
 

@@ -16,8 +16,14 @@ def heads(rows: Sequence[Row]) -> set[Ref]:
     return set({row.ref.ns: row.ref for row in rows if not row.hidden}.values())
 
 
+def tells(outline: Outline) -> bool:
+    """Say whether an outline is enough for `keep_latest`: what stays needs nothing that it leaves out."""
+    whole = not (outline.more_rows or outline.more_frames)
+    return whole or not any(is_label(row) or row.packed_deltas for row in outline.rows)
+
+
 def keep_latest(outline: Outline) -> Change:
-    """Keep the latest checkpoint of each namespace, and those that have a label."""
+    """Keep the latest checkpoint of each namespace, and those that have a label; `tells` says of what outline."""
     return keep_only(outline, heads(outline.rows) | labelled(outline.rows))
 
 
@@ -99,6 +105,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
         keep=stay | labels,
         keep_frames=needed,
         relink=relink,
+        rest=bool(outline.more_rows or outline.more_frames),
     )
 
 

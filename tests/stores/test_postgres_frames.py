@@ -19,7 +19,7 @@ from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import DataError
 from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
-from tests.stores.verbs import frame, key, save
+from tests.stores.verbs import frame, key, prune, save
 
 ALL: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
@@ -284,7 +284,9 @@ def test_any_history_gives_the_answers_of_the_reference_store(store: PostgresBac
 
     for step in range(80):
         thread, other = pick.sample(threads, 2)
-        match pick.randrange(12):
+        match pick.randrange(13):
+            case 12:
+                results = [prune(each, thread) for each in (memory, store)]
             case 0:
                 results = [each.drop_thread(thread) for each in (memory, store)]
             case 1 | 2:

@@ -19,7 +19,7 @@ from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from tests.servers import Server
 from tests.stores.redis_nodes import node, redis_binary, started
 from tests.stores.redis_threads import fresh
-from tests.stores.verbs import frame, ordered, row, save, save_writes
+from tests.stores.verbs import frame, ordered, prune, row, save, save_writes
 
 THREADS = ("t", "a:b", "{x}", "", "user*1")
 NAMESPACES = ("", "n", "n:1", "=n")
@@ -56,7 +56,7 @@ class History:
             parent=self.pick.choice((None, *IDS)),
             via=self.pick.choice((None, *IDS)),
             packed_keys=b"".join(self.some(KEYS)),
-            packed_deltas=b"".join({key[:8] for key in self.some(KEYS)}),
+            packed_deltas=b"".join({key[:8] for key in self.some(KEYS)}) * (self.pick.random() < 0.3),
             run_id=self.pick.choice(RUNS),
             hidden=self.pick.random() < 0.1,
             body=self.pick.randbytes(self.pick.randrange(80)),
@@ -112,6 +112,11 @@ class History:
             assert not store.apply(thread, rev + 1, change)
             assert store.apply(thread, rev, change)
 
+    def prune(self) -> None:
+        thread = self.pick.choice(THREADS)
+        first, second = (prune(store, thread) for store in self.stores)
+        assert first == second
+
     def drop(self) -> None:
         thread = self.pick.choice(THREADS)
         for store in self.stores:
@@ -124,8 +129,8 @@ class History:
         assert first == second
 
     def step(self) -> None:
-        verbs = (self.save, self.change, self.drop, self.copy)
-        self.pick.choices(verbs, (10, 1.5, 0.2, 0.7))[0]()
+        verbs = (self.save, self.change, self.prune, self.drop, self.copy)
+        self.pick.choices(verbs, (10, 1.5, 0.7, 0.2, 0.7))[0]()
 
     def queries(self) -> Iterator[Query]:
         for thread in THREADS:

@@ -21,7 +21,7 @@ from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row
 from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import checkpoint, config, metadata
-from tests.stores.verbs import deltas, frame, key, ordered, row, save, save_writes
+from tests.stores.verbs import deltas, frame, key, ordered, prune, row, save, save_writes
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ class History:
             data = self.pick.randbytes(9)
             return SaveWrites(self.ref(), [Write(task, idx, task, "", data) for idx in [0, *self.some(range(-3, 3))]])
         parent, via = self.link()
-        names = b"".join({key[:8] for key in self.some(KEYS)})
+        names = b"".join({key[:8] for key in self.some(KEYS)}) if self.pick.random() < 0.3 else b""
         run, hidden, body = self.pick.choice(RUNS), self.pick.random() < 0.1, self.pick.randbytes(9)
         made = Row(self.ref(), parent, via, 0, b"".join(self.some(KEYS)), names, run, hidden, body)
         at = self.pick.choice((0, 0, self.pick.randrange(1, 40), 2 * RACE_US + self.pick.randrange(40)))
@@ -148,7 +148,7 @@ class History:
     def step(self) -> None:
         thread, other = self.pick.sample(THREADS, 2)
         kind, operation = (
-            self.pick.choices(("save", "apply", "copy", "drop"), (10, 2, 1, 0.4))[0],
+            self.pick.choices(("save", "apply", "prune", "copy", "drop"), (10, 2, 1, 1, 0.4))[0],
             self.pick.choice("12"),
         )
         batch = [self.one() for _ in range(self.pick.choice((1, 1, 2, 6)))]
@@ -173,6 +173,7 @@ class History:
         calls: dict[str, Callable[[Backend], Any]] = {
             "save": lambda store: list(store.save(batch)),
             "apply": lambda store: store.apply(thread, store.outline(thread).rev + late, change),
+            "prune": lambda store: prune(store, thread),
             "copy": lambda store: store.copy_thread(thread, other, operation),
             "drop": lambda store: store.drop_thread(thread),
         }
@@ -223,3 +224,20 @@ def test_writes_that_came_before_a_copy_stand_instead_of_the_copied_ones(store: 
     save_writes(store, Ref("t", "", "1"), [Write("a", 0, "m", "", b"later")])
     found = ordered(store.fill("t", [], [Ref("t", "", "1")])[1][Ref("t", "", "1")])
     assert [write.data for write in found] == [b"later", b"t"]
+
+
+def test_pruned_writes_go_though_they_came_before_their_checkpoint_was_copied(store: SqliteBackend) -> None:
+    for id in ("1", "2"):
+        save(store, row("t", id))
+        save_writes(store, Ref("copy", "", id), [Write("early", 0, "x", "", id.encode())])
+    save_writes(store, Ref("copy", "", "3"), [Write("early", 0, "x", "", b"3")])
+    store.copy_thread("t", "copy", "operation")
+    assert prune(store, "copy") == (1, 1, 0)
+    for id in ("1", "3"):
+        save(store, row("copy", id))
+    _, writes = store.fill("copy", (), [Ref("copy", "", id) for id in "123"])
+    assert {ref.id: [each.data for each in found] for ref, found in writes.items()} == {
+        "1": [],
+        "2": [b"2"],
+        "3": [b"3"],
+    }

@@ -7,8 +7,10 @@ from typing import Any
 from zlib import crc32
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.changing import changed
 from langgraph_statekit.checkpoint.order import clock_us
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.retention import keep_latest
 
 
 def key(channel: object, version: int) -> bytes:
@@ -45,6 +47,11 @@ def save_one(store: Backend, one: Save) -> bool:
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def prune(store: Backend, thread: str) -> tuple[int, int | None, int]:
+    """Keep the latest checkpoints, as `prune` of a saver does, and return how many rows are left and went."""
+    return changed(store, thread, keep_latest)
 
 
 def ordered(writes: Sequence[Write]) -> list[Write]:

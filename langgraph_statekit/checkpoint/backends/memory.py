@@ -235,7 +235,7 @@ class MemoryBackend:
         with self._lock:
             return (self._alive(thread) or Thread()).fill(keys, refs)
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         with self._lock:
             held = self._alive(thread) or Thread(rev=0)
             rows = sorted((row for row in held.rows.values() if ns in (None, row.ref.ns)), key=lambda row: row.seq)

@@ -43,7 +43,7 @@ local newest = math.max(version or 0, source_version or 0)
 if newest > FORMAT then return { err = 'SCHEMA ' .. newest } end
 
 -- A server that evicts, or a person, takes single keys: what is left would be read as a thread that lacks state.
-local WHOLE = { save = 1, save_writes = 1, load = 1, rows = 1, fill = 1, outline = 1, apply = 1 }
+local WHOLE = { save = 1, save_writes = 1, load = 1, rows = 1, fill = 1, heads = 1, outline = 1, apply = 1 }
 local function torn()
   return call('EXISTS', order, heads, data) ~= (version and 3 or 0) or written and call('EXISTS', writes) == 0
 end

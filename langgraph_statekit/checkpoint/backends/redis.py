@@ -49,6 +49,7 @@ from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery,
 from langgraph_statekit.checkpoint.claims import Claim, Held, LeasePage, LeaseQuery, is_listed, rekeyed
 from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
+from langgraph_statekit.checkpoint.labels import NAMESPACE as LABELS
 from langgraph_statekit.checkpoint.options import require_numbers, require_texts
 from langgraph_statekit.checkpoint.records import (
     Change,
@@ -186,7 +187,10 @@ class RedisBackend:
         writes = {ref: unpack_writes(blobs) for ref, blobs in zip(refs, batches, strict=True) if blobs is not None}
         return unpack_frames(*frames), writes
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
+        if heads:
+            rev, *more, flat = self._run("heads", thread, LABELS)
+            return unpack_outline(thread, rev, None, flat, *more)
         rev, flat = self._run("outline", thread)
         return unpack_outline(thread, rev, ns, flat)
 

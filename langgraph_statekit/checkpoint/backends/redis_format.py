@@ -159,8 +159,13 @@ def unpack_rows(thread: str, flat: Sequence[bytes]) -> list[Row]:
     return [unpack_row(thread, *flat[at : at + 3]) for at in range(0, len(flat), 3)]
 
 
-def unpack_outline(thread: str, rev: bytes, ns: str | None, flat: Sequence[bytes]) -> Outline:
-    """Return a thread's outline from a flat list of name and head of a row, or key and head of a frame."""
+def unpack_outline(
+    thread: str, rev: bytes, ns: str | None, flat: Sequence[bytes], all_rows: int = 0, all_heads: int = 0
+) -> Outline:
+    """Return a thread's outline from a flat list of name and head of a row, or key and head of a frame.
+
+    If it holds not all of them, `all_rows` and `all_heads` (of rows and frames) tell how many there are.
+    """
     rows: list[Row] = []
     frames: dict[bytes, Frame] = {}
     pairs = iter(flat)
@@ -170,7 +175,9 @@ def unpack_outline(thread: str, rev: bytes, ns: str | None, flat: Sequence[bytes
         else:
             frames[name] = Frame(name, head)
     rows.sort(key=attrgetter("seq"))
-    return Outline(int(rev), [row for row in rows if ns is None or row.ref.ns == ns], frames)
+    more_rows = max(all_rows - len(rows), 0)
+    more_frames = max(all_heads - all_rows - len(frames), 0)
+    return Outline(int(rev), [row for row in rows if ns is None or row.ref.ns == ns], frames, more_rows, more_frames)
 
 
 def unpack_frames(keys: Sequence[bytes], found: Sequence[bytes]) -> dict[bytes, Frame]:

@@ -2,8 +2,8 @@
 
 local function optional(text) return text ~= '' and sub(text, 2) or nil end
 
--- Those of the keys that are stored with all that they build on, as keys and data.
-local function closure(keys, from, to)
+-- Those of the keys that are stored with all that they build on, as keys and what a hash has of them.
+local function closure(hash, keys, from, to)
   local found, seen = {}, {}
   for i, head in ipairs(many('HMGET', heads, keys, from, to)) do
     local key = keys[(from or 1) + i - 1]
@@ -14,7 +14,16 @@ local function closure(keys, from, to)
       key, head = find(base, check)
     end
   end
-  return { found, many('HMGET', data, found) }
+  return { found, many('HMGET', hash, found) }
+end
+
+local function keys_of(head)
+  local _, deltas, rest = parts(head)
+  local keys = {}
+  for at = deltas + 1, #rest, 16 do
+    keys[#keys + 1] = sub(rest, at, at + 15)
+  end
+  return keys
 end
 
 -- What a read lets live on; not on a server that refuses writes.
@@ -33,13 +42,8 @@ if verb == 'load' then
   local name = id == '' and call('HGET', meta, 'h:' .. ns) or score and name_of(score)
   local head = name and call('HGET', heads, name)
   if not name or hidden(head) then return false end
-  local texts, deltas, rest = parts(head)
-  local keys = {}
-  for at = deltas + 1, #rest, 16 do
-    keys[#keys + 1] = sub(rest, at, at + 15)
-  end
-  local blobs = batches(mark(string.match(texts, '^[^%z]*%z[^%z]*')))
-  return { name, head, call('HGET', data, name) or error('TORN'), closure(keys), blobs, header or '' }
+  local blobs = batches(mark(string.match(parts(head), '^[^%z]*%z[^%z]*')))
+  return { name, head, call('HGET', data, name) or error('TORN'), closure(data, keys_of(head)), blobs, header or '' }
 end
 
 -- The `<` of Lua follows the locale of the server.
@@ -51,23 +55,17 @@ local function less(a, b)
   return #a < #b
 end
 
--- What the order has of a namespace, highest seq first, found by the server itself: it is sorted over all of them.
+-- What the order has of a namespace, highest seq first; a ZSCAN that matches takes half as long again.
 local function ordered(ns)
-  local pattern = string.gsub(ns, '[%*%?%[%]\\]', '\\%0') .. '\0*'
-  local cursor, found = '0', {}
-  repeat
-    local page
-    cursor, page = unpack(call('ZSCAN', order, cursor, 'MATCH', pattern, 'COUNT', CHUNK))
-    for i = 1, #page, 2 do
-      found[#found + 1] = { page[i], page[i + 1] }
+  local start, found = ns .. '\0', {}
+  for at = 0, call('ZCARD', order) - 1, CHUNK do
+    for _, member in ipairs(call('ZREVRANGE', order, at, at + CHUNK - 1)) do
+      if sub(member, 1, #start) == start then
+        found[#found + 1], found[#found + 2] = member, call('ZSCORE', order, member)
+      end
     end
-  until cursor == '0'
-  table.sort(found, function(a, b) return tonumber(a[2]) > tonumber(b[2]) end)
-  local flat = {}
-  for _, pair in ipairs(found) do
-    flat[#flat + 1], flat[#flat + 2] = pair[1], pair[2]
   end
-  return flat
+  return found
 end
 
 -- ARGV: namespace, id, before, below, limit, whether to refresh (1), whether the hidden rows are wanted (1).
@@ -126,7 +124,33 @@ if verb == 'fill' then
   for i = 3 + keys, #ARGV do
     found[#found + 1] = call('ZSCORE', order, ARGV[i]) and batches(mark(ARGV[i])) or false
   end
-  return { closure(ARGV, 3, 2 + keys), found }
+  return { closure(data, ARGV, 3, 2 + keys), found }
+end
+
+-- ARGV: namespace of the labels. Heads of the rows that `keep_latest` looks at, and of the frames that they need; then
+-- how many there are of each kind.
+if verb == 'heads' then
+  local names, keys = {}, {}
+  local fields = call('HGETALL', meta)
+  for i = 1, #fields, 2 do
+    if sub(fields[i], 1, 2) == 'h:' then names[#names + 1] = fields[i + 1] end
+  end
+  local labels = ordered(ARGV[2])
+  for i = 2, #labels, 2 do
+    names[#names + 1] = name_of(labels[i])
+  end
+  local flat = {}
+  for i, head in ipairs(many('HMGET', heads, names)) do
+    flat[#flat + 1], flat[#flat + 2] = names[i], head or error('TORN')
+    for _, key in ipairs(keys_of(head)) do
+      keys[#keys + 1] = key
+    end
+  end
+  local found, frames = unpack(closure(heads, keys))
+  for i, key in ipairs(found) do
+    flat[#flat + 1], flat[#flat + 2] = key, frames[i]
+  end
+  return { call('HGET', meta, 'rev') or '0', call('ZCARD', order), call('HLEN', heads), flat }
 end
 
 if verb == 'outline' then return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end

@@ -22,9 +22,11 @@ from langgraph_statekit.checkpoint.backends import sqlite_cells as cells
 from langgraph_statekit.checkpoint.backends import sqlite_facts
 from langgraph_statekit.checkpoint.backends import sqlite_headers as keys
 from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
+from langgraph_statekit.checkpoint.backends import sqlite_outlines as outlines
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
 from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_outlines import COLUMNS, row_of
 from langgraph_statekit.checkpoint.backends.sqlite_scrub import scrubbed
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
 from langgraph_statekit.checkpoint.claims import (
@@ -61,7 +63,6 @@ from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unava
 FORMAT: Final = 3
 _SCRIPTS: Final = {1: "sqlite.sql", 2: "sqlite_cells.sql", 3: "sqlite_leases.sql"}
 """What brings a file from the format before to this one."""
-_COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
 _PLACES: Final = """
 SELECT tid, seq,
@@ -226,16 +227,9 @@ class SqliteBackend:
         with self._reading() as db:
             return fill(db, life.tid_of(db, thread), keys, refs)
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         with self._reading() as db:
-            known = db.execute("SELECT tid, rev FROM alive WHERE thread = ?", (thread,)).fetchone()
-            if known is None:
-                return Outline(0, (), {})
-            tid, rev = known
-            select = f"SELECT {_COLUMNS}, x'' FROM rows r WHERE r.tid = ? AND (?2 IS NULL OR r.ns = ?2) ORDER BY r.seq"
-            rows = [_row(thread, columns) for columns in db.execute(select, (tid, ns))]
-            heads = db.execute("SELECT key, head FROM frames WHERE tid = ?", (tid,))
-            return Outline(rev, rows, {key: Frame(key, head) for key, head in heads})
+            return outlines.outline(db, thread, ns, heads=heads)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         with self._writing() as db:
@@ -245,14 +239,7 @@ class SqliteBackend:
             if known is None:
                 return True
             tid = known[0]
-            gone = [(tid, ref.ns, ref.id) for ref in change.drop]
-            db.executemany("DELETE FROM rows WHERE tid = ? AND ns = ? AND id = ?", gone)
-            db.executemany("DELETE FROM writes WHERE tid = ? AND ns = ? AND id = ?", gone)
-            db.executemany("DELETE FROM frames WHERE tid = ? AND key = ?", [(tid, key) for key in change.drop_frames])
-            db.executemany(
-                "UPDATE rows SET parent = ?, via = ?, hidden = ? WHERE tid = ? AND ns = ? AND id = ?",
-                [(row.parent, row.via, row.hidden, tid, row.ref.ns, row.ref.id) for row in change.relink],
-            )
+            outlines.make(db, tid, change)
             db.execute("UPDATE threads SET rev = rev + 1 WHERE tid = ?", (tid,))
             if db.execute("SELECT 1 FROM rows WHERE tid = ?", (tid,)).fetchone() is None:
                 life.drop(db, tid)
@@ -344,19 +331,14 @@ def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> bool | Exception:
     return True
 
 
-def _row(thread: str, columns: tuple[Any, ...]) -> Row:
-    ns, id, parent, via, seq, keys, deltas, run_id, hidden, body = columns
-    return Row(Ref(thread, ns, id), parent, via, seq, keys, deltas, run_id, bool(hidden), body)
-
-
 def _select_rows(db: sqlite3.Connection, tid: int | None, query: Query) -> list[Row]:
     if tid is None:
         return []
     # Only bounds that are set: a condition such as `:id IS NULL OR ...` keeps SQLite from using an index.
     bounds = [f" AND {bound}" for name, bound in _BOUNDS.items() if getattr(query, name) is not None]
-    statement = f"SELECT {_COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND r.hidden = :hidden{''.join(bounds)}"
+    statement = f"SELECT {COLUMNS}, r.body FROM rows r WHERE r.tid = :tid AND r.hidden = :hidden{''.join(bounds)}"
     found = db.execute(f"{statement} ORDER BY r.seq DESC LIMIT :limit", {"tid": tid, **asdict(query)})
-    return [_row(query.thread, columns) for columns in found]
+    return [row_of(query.thread, columns) for columns in found]
 
 
 class SqliteSaver(StatekitSaver):

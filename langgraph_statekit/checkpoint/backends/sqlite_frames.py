@@ -21,7 +21,7 @@ WITH RECURSIVE need(key) AS (
         WHERE b.tid = f.tid AND b.key = substr(f.base, 1, 16) AND substr(b.head, 3, 4) = substr(f.base, 17)), f.base)
     FROM need JOIN frames f ON f.tid = ? AND f.key = need.key WHERE f.base IS NOT NULL
 )
-SELECT f.key, f.data FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
+SELECT f.key, f.{} FROM need JOIN frames f ON f.tid = ? AND f.key = need.key
 """
 _WRITES: Final = "SELECT task, idx, channel, path, data FROM writes WHERE tid = ? AND ns = ? AND id = ?"
 
@@ -58,16 +58,24 @@ def has_all(db: sqlite3.Connection, tid: int, keys: Sequence[bytes]) -> bool:
     return all(db.execute(found, (tid, key)).fetchone() for key in keys)
 
 
-def fill(
-    db: sqlite3.Connection, tid: int | None, keys: Collection[bytes], refs: Collection[Ref]
-) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
-    """Return the stored ones of some frames with all that they build on, and the writes of rows that are stored."""
+def closure(
+    db: sqlite3.Connection, tid: int | None, keys: Collection[bytes], column: str = "data"
+) -> dict[bytes, Frame]:
+    """Return the stored ones of some frames with all that they build on; with the column `head`, their heads."""
     wanted = list(keys)
     frames: dict[bytes, Frame] = {}
     for at in range(0, len(wanted), _PARAMS):
         some = wanted[at : at + _PARAMS]
-        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some))), (*some, tid, tid))
+        found = db.execute(_FRAMES.format(",".join(["(?)"] * len(some)), column), (*some, tid, tid))
         frames.update((key, Frame(key, data)) for key, data in found)
+    return frames
+
+
+def fill(
+    db: sqlite3.Connection, tid: int | None, keys: Collection[bytes], refs: Collection[Ref]
+) -> tuple[dict[bytes, Frame], dict[Ref, list[Write]]]:
+    """Return the stored ones of some frames with all that they build on, and the writes of rows that are stored."""
+    frames = closure(db, tid, keys)
     writes: dict[Ref, list[Write]] = {}
     for ref in refs:
         stored = db.execute("SELECT 1 FROM rows WHERE tid = ? AND ns = ? AND id = ?", (tid, ref.ns, ref.id))

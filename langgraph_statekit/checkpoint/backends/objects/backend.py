@@ -293,7 +293,7 @@ class ObjectBackend:
         found = self._reader.data(head.thread, head.epoch, set(at.values()))
         return {key: Frame(key, found[name].frames[key]) for key, name in at.items()}
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         head, index = self._reader.stable(thread, lambda head: (head, self._reader.index(head)))
         rows = sorted((e.row for e in index.values() if ns in (None, e.row.ref.ns)), key=lambda row: row.seq)
         frames = {key: Frame(key, b"") for entry in index.values() for key in entry.frames}

@@ -200,7 +200,7 @@ class TieredBackend:
             lambda found: len(found[0]) < len(keys) or len(found[1]) < len(refs),
         )
 
-    def outline(self, thread: str, ns: str | None = None) -> Outline:
+    def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         return self._read(
             thread,
             lambda: self._hot.outline(thread, ns),
