@@ -34,15 +34,6 @@ from langgraph_statekit.checkpoint.backends.postgres_format import (
     saved,
     size_bytes,
 )
-from langgraph_statekit.checkpoint.backends.postgres_outlines import (
-    ALIVE,
-    HEADS,
-    ROW,
-    WHOLE,
-    heads_arguments,
-    outlined,
-    whole_arguments,
-)
 from langgraph_statekit.checkpoint.backends.postgres_schema import (
     migrate,
     migrations,
@@ -57,6 +48,7 @@ from langgraph_statekit.checkpoint.expiry import Swept
 from langgraph_statekit.checkpoint.facts import Fact, Usage
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.checkpoint.records import (
+    HEAD_BYTES,
     Change,
     Frame,
     Outline,
@@ -79,7 +71,9 @@ PAGE_THREADS: Final = 1000
 _SWEEP_THREADS: Final = 4
 MESSAGE_BYTES: Final = 64 << 20
 """Saves that weigh more together are made one by one, as the server ends a connection at a message of 1 GB."""
-_ROWS: Final = f"SELECT {ROW}, body, metadata::text FROM {{schema}}"
+_ROW: Final = "seq, ns, id, parent, via, hidden, run_id, keys, deltas"
+_ROWS: Final = f"SELECT {_ROW}, body, metadata::text FROM {{schema}}"
+_ALIVE: Final = "(SELECT {schema}.alive_1(%b, %b))"
 _NOT_OVER: Final = (
     "NOT EXISTS (SELECT 1 FROM {schema}.threads e"
     " WHERE e.thread_id = t.thread_id AND e.until_us <= {schema}.clock_us_1())"
@@ -235,11 +229,11 @@ class PostgresBackend:
         if query.id is None and not query.hidden:
             page = (thread, query.ns, query.before, query.below_seq, query.limit)
             table = "rows_1(%b, %b, %b, %b, %b)"
-            found = self._run(f"{_ROWS}.{table} WHERE {ALIVE} ORDER BY seq DESC", *page, *alive)
+            found = self._run(f"{_ROWS}.{table} WHERE {_ALIVE} ORDER BY seq DESC", *page, *alive)
         else:
             wanted = {"ns = %b": query.ns, "id = %b": query.id, "seq < %b": query.below_seq, _BEFORE: query.before}
             given = {condition: value for condition, value in wanted.items() if value is not None}
-            where = " AND ".join([ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
+            where = " AND ".join([_ALIVE, "thread_id = %b", "hidden" if query.hidden else "NOT hidden", *given])
             bounds = (*alive, thread, *given.values(), query.limit)
             found = self._run(f"{_ROWS}.rows r WHERE {where} ORDER BY seq DESC LIMIT %b", *bounds)
         return [row_of(thread, values) for values in found]
@@ -253,12 +247,12 @@ class PostgresBackend:
         wanted = columns({(ref.ns, ref.id) for ref in refs}, 2)
         for key, data, ns, id, task, idx, channel, path in self._run(
             "SELECT frame_key, frame_data, NULL, NULL, NULL, NULL::int, NULL, NULL"
-            f" FROM {{schema}}.frames_1(%b, %b::bytea[]) WHERE {ALIVE}"
+            f" FROM {{schema}}.frames_1(%b, %b::bytea[]) WHERE {_ALIVE}"
             " UNION ALL SELECT NULL, data, ns, id, task, idx, channel, path FROM {schema}.writes"
             " JOIN unnest(%b::text[], %b::text[]) AS wanted (ns, id) USING (ns, id) WHERE thread_id = %b"
             " UNION ALL SELECT NULL, NULL, ns, id, NULL, NULL, NULL, NULL"
             " FROM unnest(%b::text[], %b::text[]) AS wanted (ns, id), LATERAL (SELECT 1 FROM {schema}.rows r"
-            f" WHERE (r.thread_id, r.ns, r.id) = (%b, wanted.ns, wanted.id) LIMIT 1) AS stored WHERE {ALIVE}",
+            f" WHERE (r.thread_id, r.ns, r.id) = (%b, wanted.ns, wanted.id) LIMIT 1) AS stored WHERE {_ALIVE}",
             *(thread, sorted(keys), thread, False, *wanted, thread, *wanted, thread, thread, False),
         ):
             if key is not None:
@@ -270,9 +264,24 @@ class PostgresBackend:
         return frames, {ref: writes.get(ref, []) for ref in stored}
 
     def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
-        if heads:
-            return outlined(thread, self._run(HEADS, *heads_arguments(thread)))
-        return outlined(thread, self._run(WHOLE, *whole_arguments(thread, ns)))
+        rev = 0
+        rows: list[Row] = []
+        frames: dict[bytes, Frame] = {}
+        for found in self._run(
+            f"SELECT {_ROW}, NULL::bytea[], NULL::bytea[] FROM {{schema}}.rows"
+            f" WHERE {_ALIVE} AND thread_id = %b AND (%b::text IS NULL OR ns = %b)"
+            " UNION ALL SELECT rev, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, f.* FROM {schema}.threads,"
+            " (SELECT array_agg(key), array_agg(substring(data FOR %b)) FROM {schema}.frames WHERE thread_id = %b) AS f"
+            f" WHERE {_ALIVE} AND seq > 0 AND thread_id = %b",
+            *(thread, False, thread, ns, ns, HEAD_BYTES, thread, thread, False, thread),
+        ):
+            *values, keys, heads = found
+            if values[2] is None:
+                rev = values[0]
+                frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
+            else:
+                rows.append(row_of(thread, (*values, b"")))
+        return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         keep, refs, keys = change.shorter

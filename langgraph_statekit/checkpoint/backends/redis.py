@@ -188,11 +188,8 @@ class RedisBackend:
         return unpack_frames(*frames), writes
 
     def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
-        if heads:
-            rev, *more, flat = self._run("heads", thread, LABELS)
-            return unpack_outline(thread, rev, None, flat, *more)
-        rev, flat = self._run("outline", thread)
-        return unpack_outline(thread, rev, ns, flat)
+        rev, flat, *all_of = self._run("heads", thread, LABELS) if heads else self._run("outline", thread)
+        return unpack_outline(thread, rev, ns, flat, *all_of)
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         keep, refs, keys = change.shorter

@@ -127,21 +127,22 @@ if verb == 'fill' then
   return { closure(data, ARGV, 3, 2 + keys), found }
 end
 
--- ARGV: namespace of the labels. Heads of the rows that `keep_latest` looks at, and of the frames that they need; then
--- how many there are of each kind.
+local function whole() return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end
+
+-- ARGV: namespace of the labels. Heads of the latest rows and of the frames that they need, then how many there are of
+-- each kind; the whole outline where that does not tell what else they need, see `retention.tells`.
 if verb == 'heads' then
+  if #ordered(ARGV[2]) > 0 then return whole() end
   local names, keys = {}, {}
   local fields = call('HGETALL', meta)
   for i = 1, #fields, 2 do
     if sub(fields[i], 1, 2) == 'h:' then names[#names + 1] = fields[i + 1] end
   end
-  local labels = ordered(ARGV[2])
-  for i = 2, #labels, 2 do
-    names[#names + 1] = name_of(labels[i])
-  end
   local flat = {}
   for i, head in ipairs(many('HMGET', heads, names)) do
     flat[#flat + 1], flat[#flat + 2] = names[i], head or error('TORN')
+    local _, deltas = parts(head)
+    if deltas > 0 then return whole() end
     for _, key in ipairs(keys_of(head)) do
       keys[#keys + 1] = key
     end
@@ -150,7 +151,7 @@ if verb == 'heads' then
   for i, key in ipairs(found) do
     flat[#flat + 1], flat[#flat + 2] = key, frames[i]
   end
-  return { call('HGET', meta, 'rev') or '0', call('ZCARD', order), call('HLEN', heads), flat }
+  return { call('HGET', meta, 'rev') or '0', flat, call('ZCARD', order), call('HLEN', heads) }
 end
 
-if verb == 'outline' then return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end
+if verb == 'outline' then return whole() end
