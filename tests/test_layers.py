@@ -32,6 +32,7 @@ LAYERS = [
         "checkpoint.lines",
         "checkpoint.order",
         "checkpoint.repeating",
+        "checkpoint.seats",
         "checkpoint.splice",
         "checkpoint.exact",
         "checkpoint.message_kinds",

@@ -14,18 +14,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
+from queue import Empty
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from langgraph_statekit.checkpoint.backlog import Backlog, Place
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.lines import Lines, Sender
 from langgraph_statekit.checkpoint.repeating import on_retry
+from langgraph_statekit.checkpoint.seats import Seat
 from langgraph_statekit.errors import Misuse, StatekitError, Unavailable
 
 T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R")
 A = TypeVarTuple("A")
+Waiting: TypeAlias = Seat[R] | Future[R] | asyncio.Future[R]
 
 LANES: Final = 2
 """Batches under way at most, so that a slow one does not hold up all others."""
@@ -91,10 +94,10 @@ class Batcher(Generic[S, R]):
 
     def renew(self) -> None:
         self._lock = threading.Lock()
-        self._queue: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+        self._queue: list[tuple[S, Waiting[R]]] = []
         self._leaders: set[object] = set()
 
-    def add(self, item: S, future: Future[R] | asyncio.Future[R]) -> bool:
+    def add(self, item: S, future: Waiting[R]) -> bool:
         """Queue an item whose result goes to the future, and say whether a crowd waits; see to it that somebody leads.
 
         An item whose future is cancelled before its turn is left out.
@@ -125,16 +128,34 @@ class Batcher(Generic[S, R]):
             self._leaders.add(successor)
             return successor
 
-    def take(self, loop: asyncio.AbstractEventLoop | None = None) -> list[tuple[S, Future[R] | asyncio.Future[R]]]:
+    def take(self, loop: asyncio.AbstractEventLoop | None = None) -> list[tuple[S, Waiting[R]]]:
         """Return the next batch; with a loop, of what waits on it."""
         with self._lock:
-            taken: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
-            left: list[tuple[S, Future[R] | asyncio.Future[R]]] = []
+            taken: list[tuple[S, Waiting[R]]] = []
+            left: list[tuple[S, Waiting[R]]] = []
             for item, future in self._queue:
                 mine = loop is None or (isinstance(future, asyncio.Future) and future.get_loop() is loop)
                 (taken if mine and len(taken) < self._most else left).append((item, future))
             self._queue = left
             return [(item, future) for item, future in taken if not future.cancelled()]
+
+    def pass_on(self, leader: object) -> bool:
+        """Ask a thread that waits to lead in a leader's place; False: none does."""
+        with self._lock:
+            seats = (each for _, each in self._queue if isinstance(each, Seat) and not each.asked)
+            if (heir := next(seats, None)) is None:
+                return False
+            self._leaders.discard(leader)
+            self._leaders.add(heir.thread)
+            heir.asked = True
+            heir.told.put(None)
+            return True
+
+    def leave(self, seat: Seat[R]) -> bool:
+        """Ask a thread that waits no more to lead no more, and say whether it was asked in vain."""
+        with self._lock:
+            asked, seat.asked = seat.asked, True
+            return asked
 
     def more(self, leader: object) -> bool:
         """Say whether something waits and the leader must go on; if not, it leads no more."""
@@ -149,7 +170,7 @@ class Batcher(Generic[S, R]):
         while self.drain_once(leader):
             pass
 
-    def drain_once(self, leader: object, batch: list[tuple[S, Future[R] | asyncio.Future[R]]] | None = None) -> bool:
+    def drain_once(self, leader: object, batch: list[tuple[S, Waiting[R]]] | None = None) -> bool:
         """Run one batch, this one if given; True says that more is waiting and the leader must go on."""
         results: Sequence[R | Exception] | None = None
         try:
@@ -166,14 +187,16 @@ class Batcher(Generic[S, R]):
 
 
 def _hand_out(
-    futures: Sequence[Future[R] | asyncio.Future[R]],
+    futures: Sequence[Waiting[R]],
     results: Sequence[R | Exception],
     here: asyncio.AbstractEventLoop | None = None,
 ) -> None:
     # Waking a loop costs a system call, so each is woken once.
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], R | Exception]]] = {}
     for future, result in zip(futures, results, strict=True):
-        if isinstance(future, asyncio.Future):
+        if isinstance(future, Seat):
+            future.told.put(result)
+        elif isinstance(future, asyncio.Future):
             loops.setdefault(future.get_loop(), []).append((future, result))
         else:
             _settle([(future, result)])
@@ -237,23 +260,48 @@ class Blocking:
         time.sleep(pause_s)  # noqa: ASYNC251  (the caller is no coroutine)
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
-        future: Future[R] = Future()
-        batcher.add(item, future)
+        seat: Seat[R] = Seat()
+        batcher.add(item, seat)
         self._lead(batcher, 1)
-        with suppress(TimeoutError):
-            return future.result(HOLD_S)
-        self._lead(batcher, LANES)
-        return future.result()
+        wait_s: float | None = HOLD_S
+        try:
+            while (told := self._told(batcher, seat, wait_s)) is None:
+                wait_s = None
+        except BaseException:
+            if batcher.leave(seat):
+                self._hand_on(batcher)
+            raise
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def _told(self, batcher: Batcher[S, R], seat: Seat[R], wait_s: float | None) -> R | Exception | None:
+        """Return what a seat is told; None after its thread has led, or waited for so long."""
+        try:
+            told = seat.told.get(timeout=wait_s)
+        except Empty:
+            self._lead(batcher, LANES)
+            return None
+        if told is None:
+            seat.asked = False
+            self._drain(batcher)
+        return told
 
     def _lead(self, batcher: Batcher[S, R], lanes: int) -> None:
-        me = threading.get_ident()
-        if batcher.lead(me, lanes):
-            more = True
-            try:
-                more = batcher.drain_once(me)
-            finally:
-                if more:
-                    self._pool.start(batcher.drain, batcher.succeed(me))
+        if batcher.lead(threading.get_ident(), lanes):
+            self._drain(batcher)
+
+    def _drain(self, batcher: Batcher[S, R]) -> None:
+        more = True
+        try:
+            more = batcher.drain_once(threading.get_ident())
+        finally:
+            if more:
+                self._hand_on(batcher)
+
+    def _hand_on(self, batcher: Batcher[S, R]) -> None:
+        if not batcher.pass_on(threading.get_ident()):
+            self._pool.start(batcher.drain, batcher.succeed(threading.get_ident()))
 
 
 class Threads:
