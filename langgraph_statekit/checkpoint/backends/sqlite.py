@@ -25,7 +25,7 @@ from langgraph_statekit.checkpoint.backends import sqlite_leases as leases
 from langgraph_statekit.checkpoint.backends import sqlite_outlines as outlines
 from langgraph_statekit.checkpoint.backends import sqlite_threads as life
 from langgraph_statekit.checkpoint.backends.sqlite_connections import REFUSED, Connections, explained, is_disk_error
-from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, save_frame
+from langgraph_statekit.checkpoint.backends.sqlite_frames import fill, has, has_all, joined, save_frame, save_writes
 from langgraph_statekit.checkpoint.backends.sqlite_outlines import COLUMNS, row_of
 from langgraph_statekit.checkpoint.backends.sqlite_scrub import scrubbed
 from langgraph_statekit.checkpoint.cells import CellChange, CellPage, CellQuery, Changed, effects_of
@@ -58,7 +58,7 @@ from langgraph_statekit.checkpoint.records import (
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.tenants import path_of
 from langgraph_statekit.checkpoint.urls import query_options, refuse_query
-from langgraph_statekit.errors import Misuse, SchemaTooNew, StatekitError, Unavailable
+from langgraph_statekit.errors import DataError, Misuse, SchemaTooNew, StatekitError, Unavailable
 
 FORMAT: Final = 3
 _SCRIPTS: Final = {1: "sqlite.sql", 2: "sqlite_cells.sql", 3: "sqlite_leases.sql"}
@@ -83,8 +83,6 @@ _BOUNDS: Final = {
     "before": "coalesce(r.seq < (SELECT b.seq FROM rows b WHERE b.tid = r.tid AND b.ns = r.ns AND b.id = :before),"
     " r.id < :before)",
 }
-_KEEP_WRITE: Final = "INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_REPLACE_WRITE: Final = "INSERT OR REPLACE INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteBackend:
@@ -148,6 +146,10 @@ class SqliteBackend:
         if len(saves) == 1:
             return [self._save_alone(saves[0])]
         try:
+            if (whole := joined(saves)) is not None:
+                with suppress(DataError):
+                    if self._save_alone(whole) is True:
+                        return [True] * len(saves)
             with self._writing() as db:
                 return [self._save_apart(db, save) for save in saves]
         except Unavailable as error:
@@ -321,9 +323,7 @@ def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> bool | Exception:
         return rekeyed(ref.thread)
     tid = tid or life.touch(db, ref.thread, 0)
     keys.keep(db, tid, save, header)
-    for each in writes:
-        values = (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
-        db.execute(_KEEP_WRITE if each.idx >= 0 else _REPLACE_WRITE, values)
+    save_writes(db, tid, ref, writes)
     life.note_early(db, tid, ref)
     asks = any(each.idx == INTERRUPT_IDX for each in writes)
     if ttl_us and (asks or until_us is not None):

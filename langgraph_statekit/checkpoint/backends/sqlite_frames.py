@@ -1,15 +1,25 @@
-"""Frames and writes in the SQLite file: how the former are saved, and how both are read."""
+"""Frames and writes in the SQLite file: how they are saved and read."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
-from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Write
+from langgraph_statekit.checkpoint.records import HEAD_BYTES, Frame, Ref, Save, SaveWrites, Write
 
 _NEW_FRAME: Final = "INSERT INTO frames VALUES (?, ?, ?, ?, ?) ON CONFLICT (tid, key) DO NOTHING"
 _REPLACE_FRAME: Final = "INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?, ?)"
+_WRITE: Final = "(?, ?, ?, ?, ?, ?, ?, ?)"
+_SAVE_WRITES: Final = (
+    ("INSERT INTO writes VALUES {} ON CONFLICT DO NOTHING", True),
+    ("INSERT OR REPLACE INTO writes VALUES {}", False),
+)
+"""How writes are saved, and whether that is for those with a place of their own: the first one stays."""
+_ROWS: Final = 32
+"""Each statement gives up the interpreter, for which a thread then waits beside those that run tasks."""
 
 _PARAMS: Final = 400
 """SQLite takes 500 terms in a recursive query, the recursive one among them."""
@@ -41,6 +51,27 @@ def save_frame(db: sqlite3.Connection, tid: int, frame: Frame) -> None:
         db.execute("UPDATE OR REPLACE frames SET key = ? WHERE tid = ? AND key = ?", moved)
     if values:
         db.execute(_REPLACE_FRAME, values)
+
+
+def save_writes(db: sqlite3.Connection, tid: int, ref: Ref, writes: Sequence[Write]) -> None:
+    """Save the writes of one checkpoint."""
+    for statement, kind in _SAVE_WRITES:
+        rows = [
+            (tid, ref.ns, ref.id, each.task, each.idx, each.channel, each.path, each.data)
+            for each in writes
+            if (each.idx >= 0) is kind
+        ]
+        for at in range(0, len(rows), _ROWS):
+            some = rows[at : at + _ROWS]
+            db.execute(statement.format(",".join([_WRITE] * len(some))), [*chain.from_iterable(some)])
+
+
+def joined(saves: Sequence[Save]) -> SaveWrites | None:
+    """Return writes of parallel tasks to one checkpoint as one save, which takes as many statements as one of them."""
+    writes = [save for save in saves if isinstance(save, SaveWrites)]
+    if len(writes) < len(saves) or len({(save.ref, save.token, save.header) for save in writes}) > 1:
+        return None
+    return replace(writes[0], writes=[write for save in writes for write in save.writes])
 
 
 def has(db: sqlite3.Connection, tid: int, key: bytes, check: bytes) -> bool:
