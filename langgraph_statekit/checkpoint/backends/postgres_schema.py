@@ -56,10 +56,12 @@ def migrations() -> dict[int, str]:
 
 _VERSION: Final = "SELECT coalesce(max(version), 0) FROM {schema}.migrations"
 _WARMED: Final = (
-    "SELECT coalesce(max(version), 0), (SELECT count(*) FROM {schema}.load_1('', '', NULL, false)),"
-    " (SELECT count(*) FROM {schema}.frames_1('', ARRAY[''::bytea])) FROM {schema}.migrations"
+    "SELECT coalesce(max(version), 0), (SELECT count(*) FROM (SELECT 1) AS one"
+    " LEFT JOIN (SELECT thread_id, ns FROM {schema}.rows WHERE NOT hidden LIMIT 1) AS r ON true,"
+    " LATERAL {schema}.load_1(coalesce(thread_id, ''), coalesce(ns, ''), NULL, false)) FROM {schema}.migrations"
 )
-"""A server process compiles and plans functions when they are called first, which takes longer than a read."""
+"""A server process compiles a function when it is called first, and plans each statement of it when that is reached
+first, which takes longer than a read. Only where there is a checkpoint are all of them reached."""
 
 
 def warmed(cursor: Cursor, schema: str) -> int:
