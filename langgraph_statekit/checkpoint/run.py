@@ -86,8 +86,7 @@ class Batcher(Generic[S, R]):
         lines: Lines[S, R | Exception] | None = None,
         crowd: int | None = None,
     ) -> None:
-        self._call = call
-        self._most = most
+        self._call, self._most = call, most
         self.lines, self._crowd = lines, crowd
         self.renew()
         renew_in_child(self)
@@ -140,22 +139,23 @@ class Batcher(Generic[S, R]):
             return [(item, future) for item, future in taken if not future.cancelled()]
 
     def pass_on(self, leader: object) -> bool:
-        """Ask a thread that waits to lead in a leader's place; False: none does."""
+        """Ask a thread that waits to lead in a leader's place; False: others wait, and none of them is a thread."""
         with self._lock:
             seats = (each for _, each in self._queue if isinstance(each, Seat) and not each.asked)
-            if (heir := next(seats, None)) is None:
+            if (heir := next(seats, None)) is None and self._queue:
                 return False
             self._leaders.discard(leader)
-            self._leaders.add(heir.thread)
-            heir.asked = True
-            heir.told.put(None)
+            if heir is not None:
+                self._leaders.add(heir.thread)
+                heir.asked = True
+                heir.told.put(None)
             return True
 
     def leave(self, seat: Seat[R]) -> bool:
         """Ask a thread that waits no more to lead no more, and say whether it was asked in vain."""
         with self._lock:
             asked, seat.asked = seat.asked, True
-            return asked
+        return asked
 
     def more(self, leader: object) -> bool:
         """Say whether something waits and the leader must go on; if not, it leads no more."""
@@ -261,12 +261,12 @@ class Blocking:
 
     async def batched(self, batcher: Batcher[S, R], item: S) -> R:
         seat: Seat[R] = Seat()
-        batcher.add(item, seat)
-        self._lead(batcher, 1)
-        wait_s: float | None = HOLD_S
         try:
-            while (told := self._told(batcher, seat, wait_s)) is None:
-                wait_s = None
+            batcher.add(item, seat)
+            self._lead(batcher, 1)
+            told = self._told(batcher, seat, HOLD_S)
+            while told is None:
+                told = self._told(batcher, seat, None)
         except BaseException:
             if batcher.leave(seat):
                 self._hand_on(batcher)

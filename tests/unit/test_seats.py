@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -61,4 +61,24 @@ def test_a_thread_that_is_interrupted_when_it_is_asked_to_lead_hands_that_on() -
         run_sync(Interrupted(pool).batched(batcher, 1))
     pool.close()
     assert not batcher._queue
+    assert not batcher._leaders
+
+
+def test_a_thread_that_is_interrupted_before_it_makes_a_batch_is_not_asked_to_lead_the_next_one() -> None:
+    class Interrupted(Batcher[int, int]):
+        interrupted = False
+
+        def take(self, loop: Any = None) -> Any:
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().take(loop)
+
+    pool, batcher = Threads(1), Interrupted(lambda items: items)
+    late: Future[int] = Future()
+    batcher.add(1, late)
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(Blocking(pool).batched(batcher, 2))
+    assert late.result(10) == 1
+    pool.close()
     assert not batcher._leaders
