@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from langgraph_statekit import Encryption, Unavailable
+from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.layout import PACK as OF_A_PACK
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, PackRef, Told, is_pack, new_name
@@ -212,6 +215,36 @@ def test_a_save_that_loses_against_a_deletion_leaves_no_key(local: Place) -> Non
         assert saver.deleted(THREAD)
 
 
+def test_an_upload_that_dies_at_any_call_leaves_a_thread_that_is_uploaded_by_the_next(tmp_path: Path) -> None:
+    for number in range(1, 50):
+        place = Place(tmp_path, FileDriver(tmp_path / f"cold {number}"), "p")
+        place.lives = number
+        dying = Cold(place.driver)
+        puts = 0
+
+        def die(key: str) -> None:
+            nonlocal puts
+            puts += 1
+            dying.down = dying.down or puts == number
+
+        dying.before_put = die
+        with place.open(dying, encryption=KEYS) as saver:
+            assert len(list(grow(saver, 2))) == 2
+            with suppress(Unavailable):
+                saver.flush()
+            dying.down = True
+        with place.open(encryption=KEYS) as saver:
+            assert saver.archive(THREAD)
+            before = seen(saver)
+        place.lose_hot()
+        with place.open(encryption=KEYS) as saver:
+            assert len(before) == 2
+            assert seen(saver) == before
+        if puts < number:
+            break
+    assert number > 3
+
+
 def test_a_change_that_loses_leaves_the_key_as_the_head_has_it(two: Two) -> None:
     with two.open(encryption=KEYS) as saver:
         assert len(list(grow(saver, 2))) == 2
@@ -241,7 +274,7 @@ def test_a_tombstone_whose_removal_broke_off_stays_until_nothing_else_is_left(lo
         old = pack.read(head, head.packs)[0]
         saver.delete_thread(THREAD)
         for _ in range(2):
-            pack.upload(head, old, {})  # by workers that died then
+            pack.upload(head, old, {}, {})  # by workers that died then
 
         def die(keys: Any) -> None:
             local.driver.delete(sorted(keys, key=lambda key: not key.endswith("/head"))[:1])
@@ -291,7 +324,7 @@ def test_a_large_pack_tells_its_head_with_its_last_part_only(local: Place) -> No
         cold, frames = saver.tiers._cold, {bytes([i]) * 16: bytes([i]) * (5 << 20) for i in range(3)}
         head = ColdHead("e", THREAD, 5)
         cold.packs._offload_bytes = 1 << 30
-        made = cold.packs.upload(head, Pack(frames=frames), {})
+        made = cold.packs.upload(head, Pack(frames=frames), {}, {})
         told, bad = cold.packs.told(cold._keys(THREAD))
         assert len(made.packs) == 3
         assert not bad

@@ -145,8 +145,8 @@ def test_packs_that_nothing_names_are_swept_and_others_stay(here: Place) -> None
         saver.flush()  # which leaves garbage that readers may need
         before, objects = seen(saver), saver.tiers._cold.objects(THREAD)
         head, _ = saver.tiers._cold.head(THREAD)
-        saver.tiers._cold.packs.upload(head, Pack(frames={b"k" * 16: b"x"}), {})  # by one that died then
-        saver.tiers._cold.packs.upload(ColdHead("e", "never begun"), Pack(frames={b"k" * 16: b"x"}), {})
+        saver.tiers._cold.packs.upload(head, Pack(frames={b"k" * 16: b"x"}), {}, {})  # by one that died then
+        saver.tiers._cold.packs.upload(ColdHead("e", "never begun"), Pack(frames={b"k" * 16: b"x"}), {}, {})
         saver.sweep()
         assert len(saver.tiers._cold.objects(THREAD)) == len(objects) + 1  # it is young
         saver.tiers.sweep_cold(LOST_S)
@@ -163,7 +163,7 @@ def test_a_sweep_cleans_replicas_too(two: Two) -> None:
         saver.flush()
         place = saver.tiers.replicas.all[0].place
         objects = place.objects(THREAD)
-        place.packs.upload(place.head(THREAD)[0], Pack(frames={b"k" * 16: b"x"}), {})
+        place.packs.upload(place.head(THREAD)[0], Pack(frames={b"k" * 16: b"x"}), {}, {})
         saver.tiers.sweep_cold(LOST_S)
         assert sorted(place.objects(THREAD)) == sorted(objects)
 

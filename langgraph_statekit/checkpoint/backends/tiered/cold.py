@@ -101,7 +101,7 @@ class Cold(Heads):
         """Store a pack, and have a head count that names it, too; return that, None if another one came between."""
         if pack.empty:
             return head if self.publish(head.thread, head, tag) else None
-        made = self.packs.upload(head, pack, self._first(head.thread, head, tag))
+        made = self.packs.upload(head, pack, self._new_key(head.thread, head, tag), self._notes(head.thread, head))
         new = replace(head, packs=[*head.packs, *made.packs])
         if self._swap(head.thread, new, tag):
             return new
@@ -113,7 +113,7 @@ class Cold(Heads):
 
     def publish(self, thread: str, head: ColdHead, tag: str) -> bool:
         """Make a head count instead of the one with the given tag; False if another one came between."""
-        self.bucket.put_all(self._first(thread, head, tag))
+        self.bucket.put_all({**self._new_key(thread, head, tag), **self._notes(thread, head)})
         if self._swap(thread, head, tag):
             return True
         self.settle_key(head)
@@ -155,13 +155,15 @@ class Cold(Heads):
                 self.packs.remove(head, old)
         return True
 
-    def _first(self, thread: str, head: ColdHead, tag: str) -> dict[str, bytes]:
-        """Return what must be there before a head counts: notes, and the thread's key if it is another one."""
-        notes = () if self.watch is None else self.watch.note(digest(thread), head.gen)
+    def _notes(self, thread: str, head: ColdHead) -> dict[str, bytes]:
+        """Return what tells others of a head before it counts."""
+        return dict.fromkeys(() if self.watch is None else self.watch.note(digest(thread), head.gen), b"")
+
+    def _new_key(self, thread: str, head: ColdHead, tag: str) -> dict[str, bytes]:
+        """Return the copy of the thread's key, without which no pack tells its head, if it is another one."""
         before, at = self._heads.get(thread) or (NO_HEAD, "")
         same = at == tag and before.life == head.life and before.header == head.header
-        key = {} if same or not head.header else {self.packs.key(head, head.header[:HEADER_ID_BYTES]): head.header}
-        return {**dict.fromkeys(notes, b""), **key}
+        return {} if same or not head.header else {self.packs.key(head, head.header[:HEADER_ID_BYTES]): head.header}
 
     def compact(self, thread: str, *, whole: bool = False) -> int:
         """Make one pack of the last small ones, or of all; return the new generation.

@@ -95,10 +95,16 @@ class Packs:
         frames = {**whole.frames, **{key: values[ref.name] for key, ref in whole.values.items()}}
         return thread_of(head, replace(whole, frames=frames, values={}))
 
-    def upload(self, head: ColdHead, pack: Pack, notes: Mapping[str, bytes]) -> Made:
+    def upload(self, head: ColdHead, pack: Pack, needed: Mapping[str, bytes], notes: Mapping[str, bytes]) -> Made:
         """Store a pack, in pieces if it is large, and what else must be there before the head that it is made for.
 
         The piece that has the checkpoints comes last: if it is there, all that it needs was there.
+
+        Args:
+            head: The head, without the pack.
+            pack: The pack.
+            needed: Objects without which it cannot be read.
+            notes: Others.
         """
         large = any(len(data) >= self._offload_bytes for data in pack.frames.values())
         pack, new = offloaded(pack, self._offload_bytes, self._known(head) if large else ())
@@ -112,7 +118,7 @@ class Packs:
         first = {self.key(head, name): data for name, data in new.items()}
         first |= {self.key(head, name): data for name, (_, data) in made.items()}
         key, last = first.popitem()
-        self._bucket.put_all(first)
+        self._bucket.put_all({**first, **needed})
         self._bucket.put_all({key: last, **notes})
         for name, (_, data) in made.items():
             self._held.put(self.key(head, name), data, len(data))
