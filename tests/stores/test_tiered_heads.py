@@ -245,6 +245,31 @@ def test_an_upload_that_dies_at_any_call_leaves_a_thread_that_is_uploaded_by_the
     assert number > 3
 
 
+def test_a_rotation_counts_also_in_a_copy_that_went_up_meanwhile(local: Place) -> None:
+    keys = {"old": b"o" * 32, "new": b"n" * 32}
+    slow = Cold(local.driver)
+    with (
+        local.open(encryption=Encryption(keys, "old")) as other,
+        local.open(slow, encryption=Encryption(keys, "new")) as saver,
+    ):
+        assert len(list(grow(other, 3))) == 3
+        other.flush()
+        head, tag = other.tiers._cold.head(THREAD)
+        assert other.tiers._cold.publish(THREAD, replace(head, gen=head.gen + 1), tag)  # the hot one is not told of it
+
+        def replace_copy(key: str) -> None:
+            if key.endswith("/head"):
+                slow.before_put = lambda key: None
+                other.tiers.moving.upload(THREAD)  # finds that the hot store has another key than the cold one
+                assert len(list(grow(other, 1))) == 1
+
+        slow.before_put = replace_copy
+        assert saver.rotate_keys() == 1
+        assert slow.before_put is not replace_copy
+        with local.open(encryption=Encryption({"new": keys["new"]}, "new")) as reader:
+            assert len(seen(reader)) == 4
+
+
 def test_a_change_that_loses_leaves_the_key_as_the_head_has_it(two: Two) -> None:
     with two.open(encryption=KEYS) as saver:
         assert len(list(grow(saver, 2))) == 2

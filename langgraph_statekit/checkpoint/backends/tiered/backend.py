@@ -254,9 +254,11 @@ class TieredBackend:
         return found
 
     def rewrap(self, changes: Sequence[tuple[str, bytes, bytes]]) -> Sequence[bool]:
-        # First the hot store: whoever uploads from now on brings the new header along.
+        # First the hot store: whoever uploads from now on brings the new header along. And last: a copy that was
+        # dropped meanwhile, and went up again, has the one of before.
         hot = self._hot.rewrap(changes)
-        return [self._rewrap(*change) or done for change, done in zip(changes, hot, strict=True)]
+        cold = [self._rewrap(*change) for change in changes]
+        return [any(done) for done in zip(hot, cold, self._hot.rewrap(changes), strict=True)]
 
     def _rewrap(self, thread: str, before: bytes, header: bytes) -> bool:
         known = self._cold.alive(thread)
