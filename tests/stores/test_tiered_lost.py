@@ -210,6 +210,37 @@ def test_a_hot_store_that_comes_back_older_brings_back_no_thread_that_was_delete
         assert saver.deleted(THREAD)
 
 
+def test_a_thread_of_which_all_was_lost_stays_deleted_though_the_hot_store_comes_back_older(local: Place) -> None:
+    _saved(local)
+    _damage(local)
+    local.driver.delete(_packs(local))
+    local.lose_hot()
+    with local.open() as saver:
+        saver.delete_thread(THREAD)
+        assert saver.deleted(THREAD)
+    local.lives = 0
+    with local.open() as saver:
+        saver.tiers.moving.upload(THREAD)
+        assert seen(saver) == {}
+        assert saver.deleted(THREAD)
+        assert len(list(grow(saver, 2))) == 2  # a new life is another matter
+        assert saver.archive(THREAD)
+        assert len(seen(saver)) == 2
+
+
+def test_a_replica_is_cleared_of_a_thread_that_was_deleted_when_both_had_lost_its_head(two: Two) -> None:
+    _saved(two)
+    two.lose_hot()
+    _damage(two)
+    two.driver.delete(_packs(two))
+    two.second.delete([key for key in two.second.list("") if key.endswith("/head")])
+    with two.open() as saver:
+        saver.delete_thread(THREAD)
+        saver.flush()
+        assert saver.deleted(THREAD)
+        assert two.notes() == []
+
+
 def test_a_replica_keeps_neither_packs_nor_key_of_a_thread_that_was_deleted_when_all_was_lost(two: Two) -> None:
     _saved(two, encryption=KEYS)
     two.lose_hot()

@@ -14,7 +14,7 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Found
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
-from langgraph_statekit.checkpoint.backends.tiered.heads import NO_HEAD, Heads
+from langgraph_statekit.checkpoint.backends.tiered.heads import NO_HEAD, Heads, Known
 from langgraph_statekit.checkpoint.backends.tiered.layout import (
     ColdHead,
     Keys,
@@ -26,7 +26,7 @@ from langgraph_statekit.checkpoint.backends.tiered.layout import (
     to_compact,
     tombstone,
 )
-from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead
 from langgraph_statekit.checkpoint.backends.tiered.packs import Gone, Rescue
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES
@@ -48,6 +48,9 @@ class Watch(Protocol):
 
     def changed(self, name: str, gen: int) -> None:
         """Take note that it has."""
+
+    def lives(self, name: str) -> set[str]:
+        """Return the epochs of which replicas have something in the folder of a thread, those that answer."""
 
 
 class Cold(Heads):
@@ -189,6 +192,16 @@ class Cold(Heads):
             garbage += [(now_s, name) for name in named - left]
         new = self.append(replace(head, gen=head.gen + 1, packs=before, garbage=garbage), pack, tag)
         return 0 if new is None else new.gen
+
+    def last_head(self, thread: str) -> Known:
+        """As `head`, for what does not ask what was there; what cannot be told is some life."""
+        try:
+            return self.head(thread, anew=True)
+        except BadHead as bad:
+            name = digest(thread)
+            # All lives that left something: none of them may go on, nor anything of it stay.
+            lives = self.lives(name) | (self.watch.lives(name) if self.watch else set())
+            return ColdHead(LOST, thread, dead=sorted(lives)), bad.tag
 
     def bury(self, thread: str, dead_us: Callable[[], int | None]) -> int | None:
         """Put a tombstone in the place of a thread's head.

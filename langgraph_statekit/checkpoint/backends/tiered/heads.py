@@ -11,7 +11,7 @@ from langgraph_statekit.checkpoint.backends.objects.bucket import Bucket
 from langgraph_statekit.checkpoint.backends.objects.drivers import ABSENT, Found
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Keys, decode_head
-from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead, gen_told, head_told
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead, gen_told, head_told
 from langgraph_statekit.checkpoint.backends.tiered.packs import Packs
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.expiry import is_over
@@ -127,15 +127,10 @@ class Heads:
             raise Corrupt(f"{what} is {bad or 'missing'}: repair it there first, as a cold store") from bad
         return NO_HEAD if found is None else decode_head(found.data)
 
-    def last_head(self, thread: str) -> Known:
-        """As `head`, for what does not ask what was there; what cannot be told is some life."""
-        try:
-            return self.head(thread, anew=True)
-        except BadHead as bad:
-            keys = self._keys(thread)
-            # All lives that left something: no hot store that comes back older may go on with one.
-            lives = sorted({keys.epoch_in(key) for key in self.bucket.list(keys.root) if key != keys.head})
-            return ColdHead(LOST, thread, dead=lives), bad.tag
+    def lives(self, name: str) -> set[str]:
+        """Return the epochs of which there is something in the folder of a thread."""
+        keys = Keys.at(self.folder, name)
+        return {keys.epoch_in(key) for key in self.bucket.list(keys.root) if key != keys.head}
 
     def known(self, thread: str) -> Known:
         """Return the head that was read or written last here, or read it; it may be out of date."""

@@ -102,7 +102,7 @@ class ColdHead:
         ttl_us: Time to live, see `expiry`.
         until_us: When it ends.
         garbage: (seconds of the clock, name) of packs that no longer count since then.
-        dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch.
+        dead_us: Lives that began in the hot store by then were deleted, unless they have an epoch that would be known.
         dead: Epochs that were deleted last.
         ended_us: Of a tombstone: since when it is one, by the clock of the store.
         swept_us: Of a tombstone: since when somebody removes it.

@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
-from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -290,7 +290,12 @@ class Moving:
 
 def is_dead(state: State, head: ColdHead) -> bool:
     """Say whether a thread in the hot store is one that was deleted."""
-    return epoch_of(state.epoch) in head.dead if state.epoch else state.born <= head.dead_us
+    epoch = epoch_of(state.epoch)
+    if epoch in head.dead:
+        return True
+    # The epoch of a life whose head was lost when it was deleted may be named nowhere.
+    is_other = bool(epoch) and (epoch == head.epoch or LOST not in head.dead)
+    return not is_other and state.born <= head.dead_us
 
 
 def _own(head: ColdHead) -> ColdHead:

@@ -131,7 +131,7 @@ class Replica:
         if self.place.bucket.swap(keys.head, encode_head(replace(head, is_copy=True)), tag) is None:
             self.place.settle_key(head)
             return False
-        if held.epoch == head.epoch:
+        if head.live and held.epoch == head.epoch:
             left = set(head.names)
             if gone := [keys.pack(held.epoch, each) for each in held.names if each not in left]:
                 self.place.bucket.delete(gone)

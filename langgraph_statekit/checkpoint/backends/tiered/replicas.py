@@ -79,6 +79,14 @@ class Replicas:
         self.start()
         self._background.wake()
 
+    def lives(self, name: str) -> set[str]:
+        """See `Watch`."""
+        found: set[str] = set()
+        for replica in self.all:
+            with suppress(StatekitError):  # a deletion waits for no replica
+                found |= replica.place.lives(name)
+        return found
+
     def start(self) -> None:
         """Begin to bring over what is due, also what workers left that died."""
         if self.all:
