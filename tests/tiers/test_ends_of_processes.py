@@ -11,14 +11,14 @@ import pytest
 from langgraph_statekit.errors import Misuse
 from tests.faces import config
 from tests.servers import Servers
-from tests.tiers.kit import CRASHES, Tiers, Workers, grow, history
+from tests.tiers.kit import CRASHES, PAIRS, Tiers, Workers, grow, history
 
-EXITS = 200 if CRASHES >= 100 else 10
+EXITS, ON = (200, PAIRS) if CRASHES >= 100 else (10, ["sqlite-s3"])
 
 
-@pytest.fixture
-def tiers(servers: Servers, tmp_path: Path) -> Iterator[Tiers]:
-    made = Tiers.of("sqlite-s3", servers.url, tmp_path)
+@pytest.fixture(params=ON)
+def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Tiers]:
+    made = Tiers.of(request.param, servers.url, tmp_path)
     yield made
     made.clean()
 
