@@ -228,3 +228,13 @@ def test_what_cannot_be_two_tiers_is_refused(tmp_path: Path) -> None:
     for wrong in refused:
         with pytest.raises(Misuse):
             wrong()
+
+
+@pytest.mark.parametrize("mode", ["write_through", "write_behind"])
+def test_a_copy_of_a_thread_that_is_not_there_makes_none(local: Place, mode: str) -> None:
+    with local.open(mode=mode) as saver:
+        saver.copy_thread("never was", "copy")
+        assert len(list(grow(saver, 1))) == 1
+        saver.delete_thread(THREAD)
+        saver.copy_thread(THREAD, "copy")
+        assert seen(saver, "copy") == {}

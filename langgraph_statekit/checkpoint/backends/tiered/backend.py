@@ -231,10 +231,10 @@ class TieredBackend:
 
     def copy_thread(self, source: str, target: str, operation: str, header: bytes = b"") -> bool:
         for _ in range(_ATTEMPTS):
-            self.saving.thaw(source)
+            is_there = self.saving.thaw(source)
             self.saving.thaw(target)
             done = self._hot.copy_thread(source, target, operation, header)
-            if not done or self.saving.changed(target):
+            if not done or self.saving.changed(target) or not is_there:
                 return done
         raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 

@@ -121,10 +121,12 @@ class Saving:
         self._uploading.changed([thread])
         return True
 
-    def thaw(self, thread: str) -> None:
-        """Have a thread in the hot store, if there is one."""
-        if self._moving.thaw(thread):
+    def thaw(self, thread: str) -> bool:
+        """Have a thread in the hot store; False if there is none."""
+        is_there = self._moving.thaw(thread)
+        if is_there:
             self.seen.add(thread)
+        return is_there
 
 
 def _leans(save: SaveRow) -> bool:
