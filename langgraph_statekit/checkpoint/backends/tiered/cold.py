@@ -180,8 +180,10 @@ class Cold(Heads):
         before, last = list(head.packs[:-count]), head.packs[-count:]
         try:
             replaced = self.packs.read(head, last)
-        except Gone:
-            self.head(thread)
+        except Gone as gone:
+            if self.head(thread)[1] == tag:
+                self.packs.forget([self.packs.key(head, last[-1].name)])  # so that the next upload looks what is lost
+                _LOG.warning("%s is missing in %s", gone, self.name)
             return 0
         pack = folded(replaced, whole=not before)
         now_s = int(time.time())
@@ -202,6 +204,11 @@ class Cold(Heads):
             # All lives that left something: none of them may go on, nor anything of it stay.
             lives = self.lives(name) | (self.watch.lives(name) if self.watch else set())
             return ColdHead(LOST, thread, dead=sorted(lives)), bad.tag
+
+    def lost(self, head: ColdHead) -> list[bytes]:
+        """Return the names of packs of a head that are not there, or not whole; a head that is old may name some."""
+        there = self.sizes(digest(head.thread), head.epoch) if head.packs else {}
+        return [ref.name for ref in head.packs if there.get(ref.name) != ref.size_bytes]
 
     def bury(self, thread: str, dead_us: Callable[[], int | None]) -> int | None:
         """Put a tombstone in the place of a thread's head.

@@ -20,7 +20,7 @@ from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, from_text
-from langgraph_statekit.errors import Conflict, StatekitError, Unavailable
+from langgraph_statekit.errors import Conflict, Corrupt, StatekitError, Unavailable
 
 _LOCKS: Final = 64
 _TICK_S: Final = 0.002
@@ -90,6 +90,9 @@ class Moving:
             return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
         base = _own(head) if begun else new_life(thread, head)
+        # What was stored or read here needs no look; so one request more for the first upload of a process.
+        if begun and head.packs and not self._cold.packs.held(head, head.packs[-1].name) and self._mend(thread):
+            return None
         if unsure and begun and state.complete and not head.ahead:
             in_step = self._is_in_step(thread, head, tag, state)
             if not in_step:
@@ -274,8 +277,46 @@ class Moving:
         state = self._hot.state(thread)
         if state is None or not (state.here and state.clean and state.epoch):
             return False
+        self._mend(thread)
         head, _ = self._cold.head(thread)
         return head.life == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
+
+    def _mend(self, thread: str) -> bool:
+        """Bring back packs that the cold store lost: from memory, from a replica, or all anew from the hot store.
+
+        Returns:
+            Whether any was lost.
+
+        Raises:
+            Corrupt: Nobody has them.
+        """
+        head, tag = self._cold.head(thread)
+        lost = self._cold.lost(head)
+        for name in lost:
+            data = self._cold.packs.held(head, name)
+            if data is not None:
+                self._cold.packs.put(head, name, data)
+        if all(self._cold.packs.held(head, name) for name in lost):
+            return bool(lost)
+        try:
+            self._reading.bring_back(head)
+        except Corrupt:
+            if not self._rewrite(thread, head, tag):
+                raise
+        return True
+
+    def _rewrite(self, thread: str, head: ColdHead, tag: str) -> bool:
+        """Have one pack of all that the hot store has instead of all of a head; False if it may not have all."""
+        whole = self._hot.changes(thread, whole=True)
+        if whole is None or head.ahead or not is_whole(whole.state, head):
+            return False
+        now_s = int(time.time())
+        garbage = [*head.garbage, *((now_s, ref.name) for ref in head.packs)]
+        base = replace(_own(head), packs=(), garbage=garbage)
+        new = self._cold.append(_next(base, whole, whole.pack), whole.pack, tag)
+        if new is not None:
+            self._hot.uploaded(thread, whole.state.born, whole.mark, new.epoch, new.gen, True)
+        return True
 
     def delete(self, thread: str) -> None:
         """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
@@ -296,6 +337,11 @@ def is_dead(state: State, head: ColdHead) -> bool:
     # The epoch of a life whose head was lost when it was deleted may be named nowhere.
     is_other = bool(epoch) and (epoch == head.epoch or LOST not in head.dead)
     return not is_other and state.born <= head.dead_us
+
+
+def is_whole(state: State, head: ColdHead) -> bool:
+    """Say whether the hot store has all of a head for sure."""
+    return state.complete and not state.ended and state.epoch == head.life and state.gen >= head.gen
 
 
 def _own(head: ColdHead) -> ColdHead:

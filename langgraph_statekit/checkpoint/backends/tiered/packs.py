@@ -137,12 +137,15 @@ class Packs:
 
     def get(self, head: ColdHead, name: bytes) -> bytes | None:
         """Return an object of a life, whether it can be read or not; None if it does not exist."""
-        key = self.key(head, name)
-        held = self._held.get(key)
+        held = self.held(head, name)
         if held is not None:
             return held
-        found = self._bucket.get(key)
+        found = self._bucket.get(self.key(head, name))
         return None if found is None else found.data
+
+    def held(self, head: ColdHead, name: bytes) -> bytes | None:
+        """Return an object that was stored or read here a while ago, if it is still held."""
+        return self._held.get(self.key(head, name))
 
     def put(self, head: ColdHead, name: bytes, data: bytes) -> None:
         """Store an object as it is elsewhere, or was here."""
@@ -163,7 +166,7 @@ class Packs:
 
     def _known(self, head: ColdHead) -> list[ValueRef]:
         """Return values that packs of a head name, as far as these are held."""
-        held = [self._held.get(self.key(head, ref.name)) for ref in head.packs]
+        held = [self.held(head, ref.name) for ref in head.packs]
         return [ref for data in held if data for ref in decode_pack(head.thread, data).values.values()]
 
     def _objects(
@@ -176,7 +179,7 @@ class Packs:
         hold: bool,
     ) -> dict[bytes, T]:
         """Return what checks make of objects, by name."""
-        held = {name: self._held.get(self.key(head, name)) for name in checks}
+        held = {name: self.held(head, name) for name in checks}
         read = self._bucket.get_many([self.key(head, name) for name, data in held.items() if data is None])
         found: dict[bytes, T] = {}
         for name, check in checks.items():
