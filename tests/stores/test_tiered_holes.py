@@ -77,6 +77,25 @@ def test_the_hot_store_drops_nothing_of_which_a_pack_is_gone(here: Place, harm: 
 
 
 @PACK
+def test_a_removal_that_finds_a_pack_damaged_stores_all_anew(local: Place, at: int) -> None:
+    _saved(local)
+    with local.open() as saver:
+        cold = saver.tiers._cold
+        head, _ = cold.head(THREAD)
+        data = cold.packs.get(head, head.packs[at].name)
+        assert data is not None
+        cold.packs.put(head, head.packs[at].name, data[:-1] + bytes([data[-1] ^ 1]))
+    with local.open() as saver:
+        saver.prune([THREAD])
+        saver.flush()
+        before = seen(saver)
+        assert len(before) == 1
+    local.lose_hot()
+    with local.open() as saver:
+        assert seen(saver) == before
+
+
+@PACK
 def test_a_pack_that_is_gone_while_a_process_holds_it_is_put_back(local: Place, at: int) -> None:
     with local.open() as saver:
         for _ in range(3):

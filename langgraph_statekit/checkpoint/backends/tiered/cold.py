@@ -168,32 +168,47 @@ class Cold(Heads):
         same = at == tag and before.life == head.life and before.header == head.header
         return {} if same or not head.header else {self.packs.key(head, head.header[:HEADER_ID_BYTES]): head.header}
 
-    def compact(self, thread: str, *, whole: bool = False) -> int:
-        """Make one pack of the last small ones, or of all; return the new generation.
+    def compact(self, thread: str) -> int:
+        """Make one pack of the last small ones; return the new generation.
 
         0 if there is nothing to do, or another was faster.
         """
         head, tag = self.known(thread)
-        count = len(head.packs) if whole else to_compact(head.packs)
-        if count < 2:
+        count = to_compact(head.packs)
+        if not count:
             return 0
-        before, last = list(head.packs[:-count]), head.packs[-count:]
         try:
-            replaced = self.packs.read(head, last)
+            base, pack = self.replaced(head, count)
         except Gone as gone:
             if self.head(thread)[1] == tag:
-                self.packs.forget([self.packs.key(head, last[-1].name)])  # so that the next upload looks what is lost
+                last = head.packs[-1].name
+                self.packs.forget([self.packs.key(head, last)])  # so that the next upload looks what is lost
                 _LOG.warning("%s is missing in %s", gone, self.name)
             return 0
-        pack = folded(replaced, whole=not before)
+        new = self.append(replace(base, gen=head.gen + 1), pack, tag)
+        return 0 if new is None else new.gen
+
+    def replaced(self, head: ColdHead, count: int, more: Pack | None = None) -> tuple[ColdHead, Pack]:
+        """Return a head without its last packs, and a pack in their place.
+
+        Args:
+            head: The head.
+            count: Of how many packs.
+            more: What that pack is to say besides, after them.
+
+        Raises:
+            Gone: One is missing: the head is out of date, or the thread is damaged.
+        """
+        before, last = head.packs[:-count], head.packs[-count:]
+        parts = self.packs.read(head, last)
+        pack = folded([*parts, more or Pack()], whole=not before)
         now_s = int(time.time())
         garbage = [*head.garbage, *((now_s, ref.name) for ref in last)]
         if not before:
             left = {ref.name for ref in pack.values.values()}
-            named = {ref.name for each in replaced for ref in each.values.values()}
+            named = {ref.name for each in parts for ref in each.values.values()}
             garbage += [(now_s, name) for name in named - left]
-        new = self.append(replace(head, gen=head.gen + 1, packs=before, garbage=garbage), pack, tag)
-        return 0 if new is None else new.gen
+        return replace(head, packs=before, garbage=garbage), pack
 
     def last_head(self, thread: str) -> Known:
         """As `head`, for what does not ask what was there; what cannot be told is some life."""

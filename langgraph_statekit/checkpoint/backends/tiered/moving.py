@@ -16,6 +16,7 @@ from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Ti
 from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead
+from langgraph_statekit.checkpoint.backends.tiered.packs import Gone
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
@@ -91,7 +92,7 @@ class Moving:
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
         base = _own(head) if begun else new_life(thread, head)
         # What was stored or read here needs no look; so one request more for the first upload of a process.
-        if begun and head.packs and not self._cold.packs.held(head, head.packs[-1].name) and self._mend(thread):
+        if begun and head.packs and not self._cold.packs.held(head, head.packs[-1].name) and self._mend(head):
             return None
         if unsure and begun and state.complete and not head.ahead:
             in_step = self._is_in_step(thread, head, tag, state)
@@ -111,15 +112,25 @@ class Moving:
             if found is None or found[0].gen != head.gen:
                 return None
             pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
-        new = self._cold.append(_next(base, changes, pack), pack, tag)
+        made = _next(base, changes, pack)
+        if pack.gone_rows and made.packs:  # in the same step, so that what was removed is in no pack, whoever dies
+            try:
+                made, pack = self._cold.replaced(made, len(made.packs), pack)
+            except Gone:
+                self._mend(head)
+                return None
+            except Corrupt:
+                if self._rewrite(head, tag):
+                    return None
+                raise
+        new = self._cold.append(made, pack, tag)
         if new is None:
             return None
         self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
                 self._cold.clear(thread)  # what is left of the life before
-            # What was removed is not kept in old packs.
-            if self._cold.compact(thread, whole=bool(pack.gone_rows)) == new.gen + 1:
+            if self._cold.compact(thread) == new.gen + 1:
                 self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen + 1, complete)
         return state.born
 
@@ -277,37 +288,44 @@ class Moving:
         state = self._hot.state(thread)
         if state is None or not (state.here and state.clean and state.epoch):
             return False
-        self._mend(thread)
         head, _ = self._cold.head(thread)
+        if self._mend(head):
+            head, _ = self._cold.head(thread)
         return head.life == state.epoch and self._hot.evict(thread, state.born, head.gen, leased)
 
-    def _mend(self, thread: str) -> bool:
+    def _mend(self, head: ColdHead) -> bool:
         """Bring back packs that the cold store lost: from memory, from a replica, or all anew from the hot store.
 
+        Args:
+            head: Which packs there should be, unless it is out of date.
+
         Returns:
-            Whether any was lost.
+            False if all are there.
 
         Raises:
             Corrupt: Nobody has them.
         """
-        head, tag = self._cold.head(thread)
-        lost = self._cold.lost(head)
-        for name in lost:
+        if not self._cold.lost(head):
+            return False
+        head, tag = self._cold.head(head.thread)
+        left = []
+        for name in self._cold.lost(head):
             data = self._cold.packs.held(head, name)
-            if data is not None:
+            if data is None:
+                left.append(name)
+            else:
                 self._cold.packs.put(head, name, data)
-        if all(self._cold.packs.held(head, name) for name in lost):
-            return bool(lost)
-        try:
-            self._reading.bring_back(head)
-        except Corrupt:
-            if not self._rewrite(thread, head, tag):
-                raise
+        if left:
+            try:
+                self._reading.bring_back(head)
+            except Corrupt:
+                if not self._rewrite(head, tag):
+                    raise
         return True
 
-    def _rewrite(self, thread: str, head: ColdHead, tag: str) -> bool:
+    def _rewrite(self, head: ColdHead, tag: str) -> bool:
         """Have one pack of all that the hot store has instead of all of a head; False if it may not have all."""
-        whole = self._hot.changes(thread, whole=True)
+        whole = self._hot.changes(head.thread, whole=True)
         if whole is None or head.ahead or not is_whole(whole.state, head):
             return False
         now_s = int(time.time())
@@ -315,7 +333,7 @@ class Moving:
         base = replace(_own(head), packs=(), garbage=garbage)
         new = self._cold.append(_next(base, whole, whole.pack), whole.pack, tag)
         if new is not None:
-            self._hot.uploaded(thread, whole.state.born, whole.mark, new.epoch, new.gen, True)
+            self._hot.uploaded(head.thread, whole.state.born, whole.mark, new.epoch, new.gen, True)
         return True
 
     def delete(self, thread: str) -> None:
