@@ -145,6 +145,28 @@ def test_an_upload_says_so_if_nobody_has_the_pack_that_is_gone(local: Place, at:
     assert first
 
 
+def test_a_pack_that_is_put_back_while_the_thread_is_deleted_does_not_stay(local: Place) -> None:
+    slow, asked = Cold(local.driver), 0
+    with local.open(slow) as saver, local.open() as other:
+        for _ in range(3):
+            assert len(list(grow(saver, 1))) == 1
+            saver.flush()
+        _lose(local, 0)
+        stats = slow.stats
+
+        def delete(prefix: str) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                other.delete_thread(THREAD)
+            return stats(prefix)
+
+        slow.stats = delete  # type: ignore[method-assign]
+        assert not saver.archive(THREAD)
+        assert asked == 2
+        assert other.deleted(THREAD)
+
+
 def test_one_that_goes_on_with_what_it_stored_asks_for_no_list(local: Place) -> None:
     cold = Cold(local.driver)
     with local.open(cold) as saver:

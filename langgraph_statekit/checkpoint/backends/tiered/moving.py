@@ -308,19 +308,25 @@ class Moving:
         if not self._cold.lost(head):
             return False
         head, tag = self._cold.head(head.thread)
-        left = []
-        for name in self._cold.lost(head):
+        lost, left = self._cold.lost(head), []
+        for name in lost:
             data = self._cold.packs.held(head, name)
             if data is None:
                 left.append(name)
             else:
                 self._cold.packs.put(head, name, data)
-        if left:
-            try:
+        try:
+            if left:
                 self._reading.bring_back(head)
-            except Corrupt:
-                if not self._rewrite(head, tag):
-                    raise
+        except Corrupt:
+            if not self._rewrite(head, tag):
+                raise
+        finally:
+            now, at = self._cold.head(head.thread)
+            if now.epoch != head.epoch:  # it was deleted meanwhile
+                self._cold.clear(head.thread)
+            elif at != tag:
+                self._cold.packs.remove(head, [name for name in lost if name not in now.names])
         return True
 
     def _rewrite(self, head: ColdHead, tag: str) -> bool:
