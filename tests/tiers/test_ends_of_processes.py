@@ -36,6 +36,7 @@ def test_no_process_is_aborted_at_its_end(tiers: Tiers, processes: Workers, tmp_
     assert processes.errors == ""
 
 
+@pytest.mark.parametrize("tiers", ["sqlite-s3"], indirect=True)  # a directory survives a fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_works_on_the_hot_store_and_says_why_not_on_the_cold_one(tiers: Tiers) -> None:
     with tiers.open() as saver:
