@@ -141,8 +141,9 @@ class Backend(Protocol):
     def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         """Return the thread's rows without bodies (of one namespace if given) and the heads of its frames.
 
-        With `heads` (and no namespace) a store may leave out all but the head of each namespace, a label if there is one,
-        and the frames that they need, and count what it leaves out; `retention.tells` says what that is enough for.
+        With `heads` (and no namespace) a store may leave out all but the head of each namespace, a label if there is
+        one, and the frames that they need, and count what it leaves out; `retention.tells` says what that is enough
+        for.
         """
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:

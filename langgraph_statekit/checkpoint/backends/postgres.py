@@ -275,10 +275,10 @@ class PostgresBackend:
             f" WHERE {_ALIVE} AND seq > 0 AND thread_id = %b",
             *(thread, False, thread, ns, ns, HEAD_BYTES, thread, thread, False, thread),
         ):
-            *values, keys, heads = found
+            *values, keys, tops = found
             if values[2] is None:
                 rev = values[0]
-                frames = {key: Frame(key, head) for key, head in zip(keys or (), heads or (), strict=True)}
+                frames = {key: Frame(key, head) for key, head in zip(keys or (), tops or (), strict=True)}
             else:
                 rows.append(row_of(thread, (*values, b"")))
         return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
