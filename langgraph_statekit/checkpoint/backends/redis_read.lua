@@ -127,12 +127,12 @@ if verb == 'fill' then
   return { closure(data, ARGV, 3, 2 + keys), found }
 end
 
-local function whole() return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end
+local function outlined() return { call('HGET', meta, 'rev') or '0', call('HGETALL', heads) } end
 
 -- ARGV: namespace of the labels. Heads of the latest rows and of the frames that they need, then how many there are of
 -- each kind; the whole outline where that does not tell what else they need, see `retention.tells`.
 if verb == 'heads' then
-  if #ordered(ARGV[2]) > 0 then return whole() end
+  if #ordered(ARGV[2]) > 0 then return outlined() end
   local names, keys = {}, {}
   local fields = call('HGETALL', meta)
   for i = 1, #fields, 2 do
@@ -142,7 +142,7 @@ if verb == 'heads' then
   for i, head in ipairs(many('HMGET', heads, names)) do
     flat[#flat + 1], flat[#flat + 2] = names[i], head or error('TORN')
     local _, deltas = parts(head)
-    if deltas > 0 then return whole() end
+    if deltas > 0 then return outlined() end
     for _, key in ipairs(keys_of(head)) do
       keys[#keys + 1] = key
     end
@@ -154,4 +154,4 @@ if verb == 'heads' then
   return { call('HGET', meta, 'rev') or '0', flat, call('ZCARD', order), call('HLEN', heads) }
 end
 
-if verb == 'outline' then return whole() end
+if verb == 'outline' then return outlined() end
