@@ -47,15 +47,29 @@ def test_a_tombstone_goes_after_its_time_and_the_id_may_be_used_again(here: Plac
 
 
 @pytest.mark.parametrize("name", ["tiered", "tiered-postgres"])
-def test_a_thread_that_nobody_used_expires_though_the_cold_store_lacks_some_of_it(
+def test_a_thread_does_not_expire_before_the_cold_store_has_all_of_it(
     name: str, new_store: Callable[[str], Any]
 ) -> None:
     store = new_store(name)
     with store.open(ttl_s=60.0, max_lag_s=3600.0) as saver:
-        assert len(list(grow(saver, 2))) == 2
+        put = [*grow(saver, 2)]
         saver.flush()
-        assert len(list(grow(saver, 1))) == 1
-        assert saver.tiers._tier.dirty(1 << 62, 10) == [THREAD]
+        put += grow(saver, 1)
+        saver.put_writes(config("writes only", id="1"), [("log", 1)], "task")
+        assert THREAD in saver.tiers._tier.dirty(1 << 62, 10)
+        for _ in range(2):
+            store._hot.advance(3600)
+            advance_cold(store._cold._directory, 3600)
+            assert list(seen(saver)) == put[::-1]
+            saver.sweep()
+        saver.flush()
+        assert saver.tiers._tier.dirty(1 << 62, 10) == []
+        store._hot.advance(50)
+        advance_cold(store._cold._directory, 50)
+        assert list(seen(saver)) == put[::-1]  # and lives on
+        store._hot.advance(50)
+        advance_cold(store._cold._directory, 50)
+        assert list(seen(saver)) == put[::-1]
         store._hot.advance(3600)
         advance_cold(store._cold._directory, 3600)
         assert seen(saver) == {}

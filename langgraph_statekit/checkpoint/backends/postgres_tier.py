@@ -51,6 +51,11 @@ WHERE t.at_us < %b AND t.epoch <> '' AND t.complete AND h.ttl_us = 0 AND {_ALIVE
     AND NOT EXISTS (SELECT 1 FROM {{schema}}.tier_touched d WHERE d.thread_id = t.thread_id)
 ORDER BY t.at_us LIMIT %b
 """
+_END: Final = "coalesce(until_us, {schema}.end_1(thread_id, ttl_us, NULL, {schema}.waits_1(thread_id)))"
+_LET_END: Final = (
+    f"UPDATE {{schema}}.threads SET until_us = {_END} WHERE thread_id = %b AND until_us IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM {schema}.tier_touched d WHERE d.thread_id = %b)"
+)
 _TOUCHED: Final = "SELECT kind, ns, id, key FROM {schema}.tier_touched WHERE thread_id = %b"
 _EVERYTHING: Final = """
 SELECT kind, ns, id, key FROM {schema}.tier_touched WHERE thread_id = %b
@@ -150,9 +155,8 @@ class PostgresTier:
             state = _state(ask(_STATE, thread)[0])
             if state is None or not state.here:
                 return None
-            values = ask(
-                "SELECT seq, copied_by, ttl_us, until_us, header FROM {schema}.threads WHERE thread_id = %b", thread
-            )
+            found = f"SELECT seq, copied_by, ttl_us, {_END}, header FROM {{schema}}.threads WHERE thread_id = %b"
+            values = ask(found, thread)
             seq, copied_by, ttl_us, until_us, header = values[0] if values else (0, None, 0, None, None)
             marks = [mark for (mark,) in ask("SELECT mark FROM {schema}.tier_touched WHERE thread_id = %b", thread)]
             places = {}
@@ -166,6 +170,7 @@ class PostgresTier:
 
     def uploaded(self, thread: str, born: int, mark: Any, epoch: str, gen: int, complete: bool) -> None:
         def note(ask: Callable[..., list[Any]]) -> None:
+            ends = ask("SELECT 1 FROM {schema}.threads WHERE thread_id = %b AND ttl_us <> 0 FOR NO KEY UPDATE", thread)
             found = ask(
                 "SELECT 1 FROM {schema}.tier WHERE thread_id = %b AND born = %b FOR NO KEY UPDATE", thread, born
             )
@@ -177,6 +182,9 @@ class PostgresTier:
                     " WHERE thread_id = %b",
                     *(thread, mark, complete, epoch, epoch, gen, thread),
                 )
+                if ends:
+                    self._quiet(ask)
+                    ask(_LET_END, thread, thread)
                 ask("DELETE FROM {schema}.tier_ended WHERE thread_id = %b AND born < %b", thread, born)
                 ask(_STUB, digest(thread), born, gen)
 

@@ -41,6 +41,9 @@ BEGIN
         INSERT INTO {schema}.tier (thread_id, born) VALUES (thread, greatest({schema}.clock_us_1(),
             (SELECT 1 + e.born FROM {schema}.tier_ended e WHERE e.thread_id = thread))) ON CONFLICT DO NOTHING;
     END LOOP;
+    IF what > 0 THEN -- it does not expire: it has no end until `uploaded` gives it one
+        UPDATE {schema}.threads SET until_us = NULL WHERE thread_id = thread AND until_us > {schema}.clock_us_1();
+    END IF;
     IF what = 0 THEN
         INSERT INTO {schema}.tier_touched (thread_id, kind) VALUES (thread, 0);
     ELSIF what = 2 AND TG_OP = 'DELETE' THEN
@@ -71,6 +74,16 @@ END $$;
 CREATE FUNCTION {schema}.tier_quiet_1() RETURNS boolean LANGUAGE sql STABLE AS
 $$ SELECT coalesce(current_setting('statekit.quiet', true), '') = 'on' $$;
 
+CREATE FUNCTION {schema}.tier_stay_1() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM {schema}.tier_touched d WHERE d.thread_id = NEW.thread_id AND d.kind > 0) THEN
+        NEW.until_us := NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER tier_stay BEFORE UPDATE OF until_us ON {schema}.threads FOR EACH ROW
+    WHEN (NEW.until_us IS NOT NULL AND NOT {schema}.tier_quiet_1()) EXECUTE FUNCTION {schema}.tier_stay_1();
 CREATE TRIGGER tier_thread AFTER UPDATE OF header, ttl_us, until_us, copied_by ON {schema}.threads FOR EACH ROW
     WHEN (NOT {schema}.tier_quiet_1() AND NEW.seq > 0 AND (OLD.header, OLD.ttl_us, OLD.until_us, OLD.copied_by)
         IS DISTINCT FROM (NEW.header, NEW.ttl_us, NEW.until_us, NEW.copied_by))
@@ -91,3 +104,4 @@ INSERT INTO {schema}.tier (thread_id, born)
 INSERT INTO {schema}.tier_touched (thread_id, kind, ns, id) SELECT thread_id, 1, ns, id FROM {schema}.rows;
 INSERT INTO {schema}.tier_touched (thread_id, kind, key) SELECT thread_id, 2, key FROM {schema}.frames;
 INSERT INTO {schema}.tier_touched (thread_id, kind, ns, id) SELECT DISTINCT thread_id, 3, ns, id FROM {schema}.writes;
+UPDATE {schema}.threads SET until_us = NULL WHERE until_us > {schema}.clock_us_1();

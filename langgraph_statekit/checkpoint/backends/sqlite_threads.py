@@ -105,12 +105,18 @@ def set_end(
     """
     if ttl_us == had_us == 0:
         return
-    if held is None:
-        held = _held(db, tid)
-    lease = leases.held(db, thread)
-    new_us = end(ttl_us, until_us, now_us(), held=held, leased_us=lease.until_us if lease else 0)
+    new_us = end_of(db, thread, tid, ttl_us, until_us, held=held)
     if (ttl_us, new_us) != (had_us, until_us):
         db.execute("UPDATE threads SET ttl_us = ?, until_us = ? WHERE tid = ?", (ttl_us, new_us, tid))
+
+
+def end_of(
+    db: sqlite3.Connection, thread: str, tid: int, ttl_us: int, until_us: int | None = None, *, held: bool | None = None
+) -> int | None:
+    """Return when a thread ends that something happens to now; see `set_end`."""
+    lease = leases.held(db, thread)
+    held = _held(db, tid) if held is None else held
+    return end(ttl_us, until_us, now_us(), held=held, leased_us=lease.until_us if lease else 0)
 
 
 def asked(db: sqlite3.Connection, tid: int, ref: Ref) -> bool:

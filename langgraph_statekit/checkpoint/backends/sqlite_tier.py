@@ -134,6 +134,7 @@ class SqliteTier:
                 every = db.execute("SELECT ns, id, seq FROM rows WHERE tid = ?", (tid,))
                 places = {(ns, id): at for ns, id, at in every}
             pack = _pack(db, thread, tid, whole)
+            until_us = until_us if until_us is not None or not ttl_us else life.end_of(db, thread, tid, ttl_us)
             return Changes(state, mark, pack, places, header or b"", seq, copied_by or "", ttl_us, until_us)
 
     def uploaded(self, thread: str, born: int, mark: int, epoch: str, gen: int, complete: bool) -> None:
@@ -147,6 +148,7 @@ class SqliteTier:
                 " gen = max(gen, ?4) WHERE tid = ?5",
                 (complete, epoch, mark, gen, tid),
             )
+            _let_end(db, thread, tid)
             db.execute("DELETE FROM tier_ended WHERE thread = ? AND born < ?", (thread, born))
             db.execute(_STUB, (digest(thread), born, gen, life.now_us()))
 
@@ -214,7 +216,7 @@ class SqliteTier:
 
 
 def _is_set_up(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'tier_no_write'").fetchone() is not None
+    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'tier_stay_on'").fetchone() is not None
 
 
 def _statements() -> Iterator[str]:
@@ -235,6 +237,15 @@ def _tid(db: sqlite3.Connection, thread: str, born: int) -> int | None:
     find = "SELECT t.tid FROM alive t JOIN tier ON tier.tid = t.tid WHERE t.thread = ? AND tier.born = ?"
     found = db.execute(find, (thread, born)).fetchone()
     return None if found is None else int(found[0])
+
+
+def _let_end(db: sqlite3.Connection, thread: str, tid: int) -> None:
+    """Give a thread that is in the cold store the end that it has there."""
+    if db.execute("SELECT 1 FROM tier_touched WHERE tid = ?", (tid,)).fetchone() is None:
+        ttl_us, until_us = db.execute("SELECT ttl_us, until_us FROM threads WHERE tid = ?", (tid,)).fetchone()
+        if until_us is None:
+            life.set_end(db, thread, tid, ttl_us, None, ttl_us=ttl_us)
+            db.execute("DELETE FROM tier_touched WHERE tid = ?", (tid,))
 
 
 def _drop(db: sqlite3.Connection, tid: int) -> None:

@@ -75,6 +75,15 @@ END;
 CREATE TRIGGER IF NOT EXISTS tier_no_write AFTER DELETE ON writes BEGIN
     INSERT INTO tier_touched SELECT tid, mark, 3, OLD.ns, OLD.id FROM tier_next WHERE tid = OLD.tid;
 END;
+-- What is not in the cold store does not expire: it has no end until `uploaded` gives it one.
+CREATE TRIGGER IF NOT EXISTS tier_stay AFTER INSERT ON tier_touched
+WHEN NEW.kind > 0 AND EXISTS (SELECT 1 FROM alive WHERE tid = NEW.tid AND until_us > 0) BEGIN
+    UPDATE threads SET until_us = NULL WHERE tid = NEW.tid;
+END;
+CREATE TRIGGER IF NOT EXISTS tier_stay_on AFTER UPDATE OF until_us ON threads
+WHEN NEW.until_us > 0 AND EXISTS (SELECT 1 FROM tier_touched d WHERE d.tid = NEW.tid AND d.kind > 0) BEGIN
+    UPDATE threads SET until_us = NULL WHERE tid = NEW.tid;
+END;
 INSERT INTO tier (tid, born) SELECT tid, 1 FROM threads WHERE tid NOT IN (SELECT tid FROM tier);
 INSERT INTO tier_touched SELECT
     tid, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 + row_number() OVER (), kind, ns, id
