@@ -39,12 +39,12 @@ class Cold:
             return
         if not state.here:
             self.tier.buried(thread, state.born, 1)
-            del self.packs[thread]
+            self.packs.pop(thread, None)  # one that ended before anybody took it is told too
             return
         changes = self.tier.changes(thread)
         assert changes is not None
         if changes.state.born != self.born.get(thread):
-            assert changes.state.ended == (thread in self.packs)
+            assert changes.state.ended or thread not in self.packs
             self.packs[thread] = []
         self.packs[thread].append(changes.pack)
         self.born[thread], self.last[thread] = changes.state.born, changes
