@@ -147,6 +147,7 @@ def test_a_restore_that_is_none_is_refused(local: Place) -> None:
             saver.restore(["untimed"], at=at, suffix="@")
 
 
+@pytest.mark.without("ttl_s")  # with which a thread stays in the hot store
 @pytest.mark.parametrize("hot", ["redis", "postgres"])
 def test_other_hot_stores_restore_replicate_and_go_on_from_a_replica(
     new_store: Callable[[str], Store], tmp_path: Path, hot: str
