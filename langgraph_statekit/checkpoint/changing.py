@@ -16,7 +16,7 @@ ATTEMPTS: Final = 8
 def changed(store: Backend, thread: str, plan: Callable[[Outline], Change]) -> tuple[int, int | None, int]:
     """Make a planned change; return the rows that it left and dropped (None: nothing to do), and how often in vain."""
     for lost in range(ATTEMPTS):
-        outline = store.outline(thread, heads=True) if plan is keep_latest else store.outline(thread)
+        outline = store.outline(thread, heads=plan is keep_latest)
         if not tells(outline):
             outline = store.outline(thread)
         change = plan(outline)

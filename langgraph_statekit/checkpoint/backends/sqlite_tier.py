@@ -134,7 +134,8 @@ class SqliteTier:
                 every = db.execute("SELECT ns, id, seq FROM rows WHERE tid = ?", (tid,))
                 places = {(ns, id): at for ns, id, at in every}
             pack = _pack(db, thread, tid, whole)
-            until_us = until_us if until_us is not None or not ttl_us else life.end_of(db, thread, tid, ttl_us)
+            if ttl_us and until_us is None:
+                until_us = life.end_of(db, thread, tid, ttl_us)
             return Changes(state, mark, pack, places, header or b"", seq, copied_by or "", ttl_us, until_us)
 
     def uploaded(self, thread: str, born: int, mark: int, epoch: str, gen: int, complete: bool) -> None:
@@ -241,11 +242,10 @@ def _tid(db: sqlite3.Connection, thread: str, born: int) -> int | None:
 
 def _let_end(db: sqlite3.Connection, thread: str, tid: int) -> None:
     """Give a thread that is in the cold store the end that it has there."""
-    if db.execute("SELECT 1 FROM tier_touched WHERE tid = ?", (tid,)).fetchone() is None:
-        ttl_us, until_us = db.execute("SELECT ttl_us, until_us FROM threads WHERE tid = ?", (tid,)).fetchone()
-        if until_us is None:
-            life.set_end(db, thread, tid, ttl_us, None, ttl_us=ttl_us)
-            db.execute("DELETE FROM tier_touched WHERE tid = ?", (tid,))
+    ttl_us, until_us = db.execute("SELECT ttl_us, until_us FROM threads WHERE tid = ?", (tid,)).fetchone()
+    if ttl_us and until_us is None and not db.execute("SELECT 1 FROM tier_touched WHERE tid = ?", (tid,)).fetchone():
+        life.set_end(db, thread, tid, ttl_us, None, ttl_us=ttl_us)
+        db.execute("DELETE FROM tier_touched WHERE tid = ?", (tid,))  # the end is noted as a change too
 
 
 def _drop(db: sqlite3.Connection, tid: int) -> None:
