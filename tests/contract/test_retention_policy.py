@@ -220,7 +220,7 @@ async def test_a_retention_that_fails_does_not_fail_the_put(
 ) -> None:
     async with store.open(retention=Retention(keep_last=1)) as saver:
         monkeypatch.setattr(
-            saver.backend, "outline", lambda thread, ns=None: (_ for _ in ()).throw(Unavailable("gone"))
+            saver.backend, "outline", lambda *args, **options: (_ for _ in ()).throw(Unavailable("gone"))
         )
         at = config()
         with caplog.at_level(logging.WARNING):
@@ -244,7 +244,7 @@ def test_a_thread_of_which_all_may_stay_is_seldom_looked_at(monkeypatch: pytest.
     looks = []
     with open_saver("memory://", retention=Retention(keep_last=100)) as saver:
         outline = saver.backend.outline
-        monkeypatch.setattr(saver.backend, "outline", lambda *args: looks.append(args) or outline(*args))
+        monkeypatch.setattr(saver.backend, "outline", lambda *args, **how: looks.append(args) or outline(*args, **how))
         at = config()
         for step in range(100):
             at = saver.put(at, checkpoint({"x": step}, {"x": step}), metadata(step), {"x": step})
