@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langgraph.checkpoint.serde.types import INTERRUPT
+from langgraph.graph import START
 
 NOTHING: Final = object()
 """In place of a part that the caller did not ask for."""
@@ -13,7 +14,13 @@ STEP: Final = "step"
 """A step of the graph itself has ended."""
 BEGIN: Final = "begin"
 """A task of the graph itself is about to begin."""
-_OWN: Final = ("checkpoints", "tasks")
+TURN: Final = "turn"
+"""Both: a step has ended of which the saver told, and the first task of the next one is about to begin."""
+CHECKPOINTS: Final = "checkpoints"
+"""The mode that tells of steps."""
+_INPUT_ONLY: Final = [START]
+"""What comes next while an input has not been put into the state: that is no step of the run."""
+_OWN: Final = (CHECKPOINTS, "tasks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Parts:
         object.__setattr__(self, "asked", list(dict.fromkeys((*self.modes, *_OWN))))
 
     def take(self, part: Any, seen: Any) -> tuple[Any, str]:
-        """Tell what was seen, and return what the caller gets and where the graph is: `STEP`, `BEGIN` or between."""
+        """Tell what was seen, and return what the caller gets and where the graph is: a place, or empty in between."""
         ns: tuple[str, ...] = ()
         if self.v2:
             ns, mode, payload = part["ns"], part["type"], part["data"]
@@ -55,14 +62,14 @@ class Parts:
         place = ""
         if mode == "tasks":
             if "triggers" in payload:
+                place = "" if ns else TURN if seen.settle() else BEGIN
                 seen.begin(payload["id"], payload["name"])
-                place = "" if ns else BEGIN
             else:
                 error = payload.get("error")
                 seen.end(payload["id"], payload["name"], None if error is None else str(error))
-        elif mode == "checkpoints" and ns:
+        elif mode == CHECKPOINTS and ns:
             seen.inner()
-        elif mode == "checkpoints":
+        elif mode == CHECKPOINTS and payload["next"] != _INPUT_ONLY:
             id = payload["config"]["configurable"]["checkpoint_id"]
             seen.step(id, payload["metadata"].get("step", -1), payload["values"], payload["next"])
             place = STEP

@@ -19,7 +19,7 @@ from langgraph.runtime import RunControl
 
 from langgraph_statekit.leases import Lease
 from langgraph_statekit.watchdog.beat import listening
-from langgraph_statekit.watchdog.parts import BEGIN, NOTHING, STEP, Parts
+from langgraph_statekit.watchdog.parts import BEGIN, CHECKPOINTS, NOTHING, STEP, TURN, Parts
 from langgraph_statekit.watchdog.seen import Seen
 from langgraph_statekit.watchdog.view import Finding
 
@@ -99,6 +99,7 @@ class Job:
         options: Of `stream`, but for the modes.
         parts: How to stream.
         callers: The caller's control.
+        told: Whether the saver tells of steps, so that the graph need not stream them.
     """
 
     graph: Pregel[Any, Any, Any, Any]
@@ -107,11 +108,13 @@ class Job:
     options: dict[str, Any]
     parts: Parts
     callers: RunControl | None
+    told: bool = False
 
     def arguments(self, control: RunControl) -> dict[str, Any]:
         """Return all arguments of `stream` or `astream` but input and config."""
         version = {"version": "v2"} if self.parts.v2 else {}
-        asked = {"stream_mode": self.parts.asked, "subgraphs": self.parts.inner}
+        modes = [mode for mode in self.parts.asked if not (self.told and mode == CHECKPOINTS)]
+        asked = {"stream_mode": modes, "subgraphs": self.parts.inner}
         return {**self.options, **asked, **version, "control": control}
 
 
@@ -207,6 +210,8 @@ class Run(ABC):
 
     def finish(self, error: BaseException | None) -> None:
         """Take note of the end."""
+        if self.seen.settle():
+            self.note(self.seen.find())
         with self._lock:
             self.over = True
         if self._state is not NOTHING:
@@ -228,10 +233,10 @@ class Run(ABC):
                 shown = parts.questions(shown)
             if shown is not NOTHING:
                 self.mailbox.put(shown)
-        if place == STEP:
+        if place in (STEP, TURN):
             self.note(self.seen.find())
             self._between = True
-        elif place == BEGIN:  # not before: the graph may be done, or wait at a breakpoint
+        if place in (BEGIN, TURN):  # not before: the graph may be done, or wait at a breakpoint
             begins, self._between = self._between, False
             return begins and self.finding is not None  # whoever noted it, the graph may have looked just before
         return False

@@ -65,6 +65,7 @@ class Seen:
             self._queued: dict[str, str] = {}
             self._ended: list[Task] = []
             self.first: str | None = None
+            self._saved: Step | None = None
             self._step: Step | None = None
             self._previous: Step | None = None
             self._marks: dict[Any, tuple[Mark, ...]] = {check: () for check, _, _ in self._marking}
@@ -104,11 +105,25 @@ class Seen:
             if len(self._ended) >= 2 * _MOST_ENDED:  # anew: views still have the old list
                 self._ended = self._ended[-_MOST_ENDED:]
 
+    def saved(self, id: str, number: int, values: Any, next: Sequence[str]) -> None:
+        """Take note that a checkpoint is stored; it counts as a step from `settle` on."""
+        self._saved = Step(id, number, values, tuple(next), self._clock())
+
+    def settle(self) -> bool:
+        """Take note that all was told of what came before the checkpoint stored last; False: it was settled before."""
+        step, self._saved = self._saved, None
+        if step is not None:
+            self._stepped(step)
+        return step is not None
+
     def step(self, id: str, number: int, values: Any, next: Sequence[str]) -> None:
         """Take note of a checkpoint: a step has ended, and with it all of its tasks."""
+        self._stepped(Step(id, number, values, tuple(next), self._clock()))
+
+    def _stepped(self, step: Step) -> None:
+        id, values = step.id, step.values
         with self._lock:
-            self._beat_s = self._clock()
-            step = Step(id, number, values, tuple(next), self._beat_s)
+            self._beat_s = step.at_s
             if self._step is not None and self._step.id == id:
                 return
             self.first = self.first or id

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from langgraph.graph import START
 from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 
+from langgraph_statekit.checkpoint.forking import NULL_TASK
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, acheck_compat, renames_of
 from langgraph_statekit.watchdog.questions import questions_of
@@ -35,6 +37,29 @@ class Standing(NamedTuple):
     about: str = ""
     step: int = -2
     id: str = ""
+
+
+class Head(NamedTuple):
+    """What a run must know of the newest checkpoint of its thread.
+
+    Attributes:
+        stored: Changes when an input reaches the thread; None: there is no checkpoint.
+        done: Ids of the tasks of the next step that are done.
+        commanded: Whether what a `Command` changes is still to be put into a checkpoint.
+    """
+
+    stored: tuple[str, int] | None = None
+    done: frozenset[str] = frozenset()
+    commanded: bool = False
+
+
+def head_of(item: CheckpointTuple | None) -> Head:
+    """Return what a run must know of it."""
+    if item is None:
+        return Head()
+    writes = item.pending_writes or ()
+    done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
+    return Head((item.checkpoint["id"], len(writes)), done, any(task == NULL_TASK for task, _, _ in writes))
 
 
 async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:

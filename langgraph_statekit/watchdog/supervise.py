@@ -12,7 +12,6 @@ from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
@@ -35,8 +34,9 @@ from langgraph_statekit.watchdog.rollback import id_of, origin_of, saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
 from langgraph_statekit.watchdog.seen import Seen
 from langgraph_statekit.watchdog.spending import with_counter
-from langgraph_statekit.watchdog.standing import is_paused, state_of
+from langgraph_statekit.watchdog.standing import Head, head_of, is_paused, state_of
 from langgraph_statekit.watchdog.tasks import LoopMailbox, LoopRun
+from langgraph_statekit.watchdog.told import is_told, telling
 from langgraph_statekit.watchdog.view import Check, Finding
 from langgraph_statekit.watchdog.watcher import WATCHER
 
@@ -135,14 +135,14 @@ class Call:
         given, config = self._request.input, self._request.config
         # A run that was asked for more than to go on is asked for it again until something of it is stored.
         anew = given is not None or bool(config["configurable"].get("checkpoint_id"))
-        before, done = await self._head()
+        before = head = await self._head()
         passed: set[str] = set()
         """Checkpoints at which runs were resumed: LangGraph passes a breakpoint there, and nowhere else."""
-        if before and _resumes(given):
-            passed.add(str(config["configurable"].get("checkpoint_id") or before[0]))
+        if before.stored and _resumes(given):
+            passed.add(str(config["configurable"].get("checkpoint_id") or before.stored[0]))
         while True:
-            self._seen.restart(() if anew else done)
-            run = self._current = self._run(given, config)
+            self._seen.restart(() if anew else head.done)
+            run = self._current = self._run(given, config, head.commanded)
             run.start()
             try:
                 WATCHER.add(run)
@@ -155,10 +155,10 @@ class Call:
             if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
                 return
             await self._fence(run)
-            after, done = await self._head()
+            head = await self._head()
             if _resumes(given) and self._seen.first:  # a copy, if it was resumed at an older one
                 passed.add(self._seen.first)
-            if anew and after != before:
+            if anew and head.stored != before.stored:
                 given, anew = None, False
                 at = {key: value for key, value in config["configurable"].items() if key != "checkpoint_id"}
                 config = {**config, "configurable": at}
@@ -169,7 +169,7 @@ class Call:
             if anew:
                 continue
             state = await state_of(self._graph, self._is_async, self._at, subgraphs=True)
-            if after and id_of(state.config) == after[0] and run.end is not None and run.end.error is None:
+            if head.stored and id_of(state.config) == head.stored[0] and run.end is not None and run.end.error is None:
                 return  # it is done, or waits, where it stopped by itself: to go on would pass a breakpoint
             if origin_of(state) not in passed and await self._is_paused(state):
                 for part in self._request.parts.state(self._output(state.values)):
@@ -178,13 +178,16 @@ class Call:
             passed.add(id_of(state.config))
             await drop_taken_answer(self._side, self._leased.config)
 
-    def _run(self, given: Any, config: RunnableConfig) -> Run:
+    def _run(self, given: Any, config: RunnableConfig, commanded: bool) -> Run:
         settings, request = self._settings, self._request
         leased: RunnableConfig = {**config, "configurable": {**config["configurable"], TOKEN_KEY: self._leased.token}}
         in_child = settings.isolation == "process"
         if settings.counts and not in_child:
             leased = with_counter(leased, self._seen)
-        job = Job(self._graph, given, leased, request.options, request.parts, request.control)
+        # What a command changes at once is in no checkpoint that the saver sees.
+        told = not (in_child or commanded) and is_told(self._graph, given, config, request.options, request.parts)
+        graph = telling(self._graph, self._saver, self._thread_id, self._seen.saved) if told else self._graph
+        job = Job(graph, given, leased, request.options, request.parts, request.control, told)
         mailbox: Any = LoopMailbox() if self._is_async else Waiting()
         kind: type[Run] = ChildRun if in_child else LoopRun if self._is_async else ThreadRun
 
@@ -342,14 +345,8 @@ class Call:
             effects=self._settings.effects,
         )
 
-    async def _head(self) -> tuple[tuple[str, int] | None, frozenset[str]]:
-        """Return what of a thread changes when an input reaches it, and the tasks of its next step that are done."""
-        item = await self._side.call("get_tuple", self._at)
-        if item is None:
-            return None, frozenset()
-        writes = item.pending_writes or ()
-        done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
-        return (item.checkpoint["id"], len(writes)), done
+    async def _head(self) -> Head:
+        return head_of(await self._side.call("get_tuple", self._at))
 
     async def _is_paused(self, state: StateSnapshot) -> bool:
         before, after = (self._request.options.get(name) or () for name in ("interrupt_before", "interrupt_after"))
