@@ -67,17 +67,17 @@ class Backend(Protocol):
     def usage(self, thread: str) -> Usage:
         """Return what a thread takes up, without reading its values."""
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """Make each save durable, in the given order within a thread, and say for each how it went.
 
         Each save is atomic by itself; one that fails does not touch the others. Raises only if all failed.
 
-        `SaveRow`: a new row gets the `seq` that `order.place` gives, or the next free one above; a row that exists
-        keeps its `seq` and takes the new content. A frame whose key exists is replaced; one without data
-        removes the stored one. What is replaced or removed by another check stays under key + check, for deltas that
-        build on it. False, and nothing changed, when a delta's base is not stored: a base is stored if a frame has its
-        key and its check, or is kept under key + check. False too when `parent` is not None and not stored, and one of
-        `unsent()` is not stored: retention removed what the checkpoint goes on from.
+        `SaveRow`: the `rev` that it gave the thread (see `Outline`), or 0. A new row gets the `seq` that `order.place`
+        gives, or the next free one above; a row that exists keeps its `seq` and takes the new content. A frame whose
+        key exists is replaced; one without data removes the stored one. What is replaced or removed by another check
+        stays under key + check, for deltas that build on it. 0, and nothing changed, when a delta's base is not stored:
+        a base is stored if a frame has its key and its check, or is kept under key + check. 0 too when `parent` is not
+        None and not stored, and one of `unsent()` is not stored: retention removed what the checkpoint goes on from.
 
         A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
         result is what `claims.fenced` returns.
@@ -86,7 +86,7 @@ class Backend(Protocol):
         `claims.rekeyed` returns. One that is made and has a header gives it to a thread without.
 
         `SaveWrites`: the checkpoint need not exist (yet). Decided for each write by its (task, idx): `idx >= 0` keeps
-        what is stored, `idx < 0` replaces it. Always True.
+        what is stored, `idx < 0` replaces it. Always True, or 1.
         """
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:

@@ -26,6 +26,7 @@ from langgraph_statekit.checkpoint.records import (
     Stored,
     Write,
     from_text,
+    is_made,
 )
 from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, is_tagged, unsealed
 from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse, StatekitError
@@ -68,17 +69,17 @@ class EncryptedBackend:
         self.sweep, self.sweeps = inner.sweep, inner.sweeps
         self.headers, self.rewrap = inner.headers, inner.rewrap
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         keys = {thread: self._key(thread) for thread in {save.thread for save in saves}}
         results = list(self.inner.save([_sealed(save, keys[save.thread]) for save in saves]))
         for at, save in enumerate(saves):
-            if results[at] is True:
+            if is_made(results[at]):
                 keys[save.thread].stored = True
             elif isinstance(results[at], Rekeyed):
                 results[at] = self._save_again(save, keys[save.thread])
         return results
 
-    def _save_again(self, save: Save, refused: DataKey) -> bool | Exception:
+    def _save_again(self, save: Save, refused: DataKey) -> int | Exception:
         """Save with the key that the thread has now; an error is of this save only."""
         try:
             for _ in range(_ATTEMPTS):
@@ -86,7 +87,7 @@ class EncryptedBackend:
                     self._renew([save.thread])
                 key = self._key(save.thread)
                 [result] = self.inner.save([_sealed(save, key)])
-                key.stored = key.stored or result is True
+                key.stored = key.stored or is_made(result)
                 if not isinstance(result, Rekeyed):
                     return result
                 refused = key

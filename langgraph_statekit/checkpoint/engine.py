@@ -59,7 +59,7 @@ _LOG = logging.getLogger(__name__)
 class Engine(Requests):
     """Operations over a backend; the codec comes with each call, since clones of a saver differ only in it."""
 
-    def __init__(self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, bool]) -> None:
+    def __init__(self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, int]) -> None:
         super().__init__(backend, runtime)
         self._frames = frames
         self._saves = saves
@@ -70,7 +70,7 @@ class Engine(Requests):
         self.sweeping: Sweeping | None = None
         self.progressed: Callable[[str, int], None] | None = None
 
-    async def _save(self, save: Save) -> bool:
+    async def _save(self, save: Save) -> int:
         saved = await self._runtime.batched(self._saves, save)
         if saved and save.token is not None and self.progressed is not None:
             self.progressed(save.thread, save.token)
@@ -93,12 +93,11 @@ class Engine(Requests):
             def others() -> list[tuple[bytes, bytes | None]]:
                 return codec.pack_values(row.ref.ns, checkpoint, new_versions)
 
-            await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others, self.ttl_us)
+            rev = await self._save_row(row, plains, clock_us(checkpoint["id"]), token, place.takes, others, self.ttl_us)
         self._frames.note(row, [key for key, plain in plains if plain is not None])
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
-        if self.retention is not None and self.pacing.due(thread):
-            await self._retain(thread, self.retention)
+        await self._retain(thread, rev)
         if self.sweeping is not None:
             self.sweeping.now_and_then()
         return config_of(row.ref, token)
@@ -112,23 +111,24 @@ class Engine(Requests):
         takes: Callable[[int], None] = lambda size_bytes: None,
         others: Callable[[], list[tuple[bytes, bytes | None]]] = list,
         ttl_us: int | None = None,
-    ) -> None:
+    ) -> int:
         thread = row.ref.thread
         frames, chains = self._frames.pack(thread, plains, whole=not self._backend.deltas)
         takes(len(row.body) + sum([len(frame.data or b"") for frame in frames]))
         await self._store()
-        if not await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us)):
+        if not (rev := await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us))):
             # A base is gone, or what the checkpoint goes on from was removed: all values go along.
             frames, chains = self._frames.pack(thread, [*plains, *others()], whole=True)
-            if not await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us)):
+            if not (rev := await self._save(SaveRow(row, frames, at, token, ttl_us=ttl_us))):
                 if row.packed_deltas:
                     raise Conflict(
                         f"checkpoint {from_text(row.parent or '')!r} of thread {from_text(thread)!r}, which a run goes"
                         " on from, was removed meanwhile, and its delta channels cannot be rebuilt without it; nothing"
                         " was saved: run again from the latest checkpoint, and keep more of the thread"
                     )
-                await self._save(SaveRow(row, frames, at, token, whole=True, ttl_us=ttl_us))
+                rev = await self._save(SaveRow(row, frames, at, token, whole=True, ttl_us=ttl_us))
         self._frames.remember(thread, chains)
+        return rev
 
     async def rewrite(
         self, codec: Codec, thread_id: str, step: Step, token: int | None, *, dry_run: bool = False
@@ -181,13 +181,17 @@ class Engine(Requests):
     async def _retention(self, thread: str, retention: Retention) -> int:
         return await self._change(thread, lambda outline: apply_policy(outline, retention, time.time_ns() // 1000))
 
-    async def _retain(self, thread: str, retention: Retention) -> None:
+    async def _retain(self, thread: str, rev: int) -> None:
+        """Apply the retention if it is due with the row that gave the thread this `rev`."""
+        retention = self.retention
+        if retention is None or not self.pacing.due(thread, rev, retention.keep_last):
+            return
         try:
             left = await self.retain(thread, retention)
         except StatekitError as error:  # the save is done; the next pass removes what stays
             _LOG.warning("retention of thread %r was put off: %s", from_text(thread), error)
         else:
-            self.pacing.passed(thread, max(left, retention.keep_last or 0))
+            self.pacing.passed(thread, rev, left)
 
     async def label(self, codec: Codec, config: RunnableConfig, label: str) -> RunnableConfig:
         """Give a checkpoint a label, and return its config."""

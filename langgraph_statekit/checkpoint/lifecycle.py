@@ -89,9 +89,9 @@ class Lifecycle(BaseCheckpointSaver[str]):
         told = Hooks(hooks)
         hook = told if hooks else None
         open_line = None if hook else getattr(backend, "line", None)
-        self._lines: Lines[Save, bool | Exception] | None = open_line and Lines(open_line)
+        self._lines: Lines[Save, int | Exception] | None = open_line and Lines(open_line)
         save, crowd = observed_save(backend, hook) if hook else backend.save, getattr(backend, "crowd", None)
-        saves: Batcher[Save, bool] = Batcher(save, lines=self._lines, crowd=crowd)
+        saves: Batcher[Save, int] = Batcher(save, lines=self._lines, crowd=crowd)
 
         def engine(runtime: Runtime) -> Engine:
             if hook:

@@ -56,10 +56,10 @@ def store_of(backend: Backend) -> str:
     return type(getattr(backend, "inner", backend)).__name__.removesuffix("Backend").lower()
 
 
-def observed_save(backend: Backend, hook: Hook) -> Callable[[Sequence[Save]], Sequence[bool | Exception]]:
+def observed_save(backend: Backend, hook: Hook) -> Callable[[Sequence[Save]], Sequence[int | Exception]]:
     """Return the backend's `save` that tells when it is repeated."""
 
-    def save(saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(saves: Sequence[Save]) -> Sequence[int | Exception]:
         threads = {save.thread for save in saves}
         thread_id = from_text(threads.pop()) if len(threads) == 1 else None
 
@@ -78,7 +78,7 @@ class ObservedEngine(Engine):
     """The same operations, told to a hook."""
 
     def __init__(
-        self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, bool], hook: Hook
+        self, backend: Backend, runtime: Runtime, frames: Frames, saves: Batcher[Save, int], hook: Hook
     ) -> None:
         super().__init__(backend, runtime, frames, saves)
         self._hook = hook

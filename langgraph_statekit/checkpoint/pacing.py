@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import Final
 
-from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.dice import RANDOM
+from langgraph_statekit.checkpoint.cache import Cache
 
-_LEAST_PUTS: Final = 16
+_LEAST_SAVES: Final = 16
 _SHARE: Final = 2
-_MOST_THREADS: Final = 10_000
+_CHANCES: Final = 2
+_UNCOUNTED: Final = 128
+_KNOWN_BYTES: Final = 2 << 20
+
+
+def is_due(rev: int, period: int) -> bool:
+    """Say whether the save that gave its thread this `rev` makes a pass: one in each period, whoever saves.
+
+    The next one does if that was none that could: a removal, or of a saver without retention. After a pass it is the
+    removal. Each 128th is not counted: such savers, if they saved in step with the period, would else take both chances
+    again and again.
+    """
+    return (rev - rev // _UNCOUNTED) % period < _CHANCES
+
+
+def period_of(keep_last: int, left: int) -> int:
+    """Return how many saves have one pass: 16, or about half of what the last pass left or may leave.
+
+    What a pass reads grows with the thread, so its share of the saves' cost does not. A longer period is a shorter one
+    times a power of two: who knows of no long thread makes all the passes that are due to who does.
+    """
+    least = max(_LEAST_SAVES, keep_last // _SHARE)
+    return least << max(0, (left // (_SHARE * least)).bit_length() - 1)
 
 
 class Pacing:
-    """Counts the puts of each thread: one pass for 16 of them, or for half of what the last pass left or may leave.
-
-    What a pass reads grows with the thread, so its share of the puts' cost does not. A thread that is new to this
-    process begins anywhere in the count, so that processes of few puts each make their share of the passes.
-    """
+    """What a process knows of its last passes; without that all goes well, too."""
 
     def __init__(self) -> None:
-        self.renew()
-        renew_in_child(self)
+        self._known = Cache[str, tuple[int, int]](_KNOWN_BYTES)
 
-    def renew(self) -> None:
-        """Forget all."""
-        self._lock = threading.Lock()
-        self._left: OrderedDict[str, int] = OrderedDict()
+    def due(self, thread: str, rev: int, keep_last: int | None) -> bool:
+        """Say whether the save that gave a thread this `rev` makes a pass, and take it for made."""
+        at, left = self._known.get(thread) or (0, 0)
+        due = is_due(rev, period_of(keep_last or 0, left)) and not 0 <= rev - at < _LEAST_SAVES
+        if due:
+            self._known.put(thread, (rev, left), len(thread))
+        return due
 
-    def due(self, thread: str) -> bool:
-        """Count a put, and say whether a pass is due."""
-        with self._lock:
-            left = self._left.pop(thread, None)
-            left = (RANDOM.randint(1, _LEAST_PUTS) if left is None else left) - 1
-            self._set(thread, left if left > 0 else _LEAST_PUTS)
-            return left <= 0
-
-    def passed(self, thread: str, checkpoints: int) -> None:
-        """Take note of a pass that left so many checkpoints, or leaves them as soon as there are as many."""
-        with self._lock:
-            self._left.pop(thread, None)
-            self._set(thread, max(_LEAST_PUTS, checkpoints // _SHARE))
-
-    def _set(self, thread: str, left: int) -> None:
-        self._left[thread] = left
-        if len(self._left) > _MOST_THREADS:
-            self._left.popitem(last=False)
+    def passed(self, thread: str, rev: int, left: int) -> None:
+        """Take note of a pass that left so many checkpoints."""
+        self._known.put(thread, (rev, left), len(thread))

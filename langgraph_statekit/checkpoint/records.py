@@ -184,8 +184,9 @@ class Query:
 class Outline:
     """All of a thread but its values: rows without bodies (hidden ones too) in order of `seq`, and heads of frames.
 
-    `rev` changes with every saved row and every `apply` on the thread; 0 for a thread that does not exist. One of the
-    heads alone leaves out `more_rows` and `more_frames`, see `Backend.outline`.
+    `rev` rises by one with every saved row and every `apply` on the thread, and begins somewhere else with each of its
+    lives; 0 for a thread that does not exist. One of the heads alone leaves out `more_rows` and `more_frames`, see
+    `Backend.outline`.
     """
 
     rev: int
@@ -288,3 +289,8 @@ class SaveWrites:
 
 
 Save = SaveRow | SaveWrites
+
+
+def is_made(result: int | Exception) -> bool:
+    """Say whether a save was made, by what `Backend.save` returned for it."""
+    return not isinstance(result, Exception) and result > 0

@@ -34,7 +34,7 @@ class _Leased:
             raise AttributeError(name)
         return getattr(self._inner, name)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """See `Backend.save`."""
         return self._inner.save([replace(save, token=self._token) for save in saves])
 

@@ -10,7 +10,7 @@ import pytest
 
 from langgraph_statekit import Encryption, Retention
 from langgraph_statekit.checkpoint.labels import is_label, label_query
-from langgraph_statekit.checkpoint.records import Change, Query, Row, Save, SaveRow, SaveWrites
+from langgraph_statekit.checkpoint.records import Change, Query, Row, Save, SaveRow, SaveWrites, is_made
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.errors import Corrupt
 from tests.faces import LONG, config
@@ -60,7 +60,7 @@ def test_whatever_is_altered_of_a_row_is_noticed(store: Store) -> None:
 
         def store_row(row: Row) -> None:
             kept = row._replace(body=bodies[row.ref])
-            assert inner.save([SaveRow(kept, (), whole=True, header=header)]) == [True]
+            assert all(map(is_made, inner.save([SaveRow(kept, (), whole=True, header=header)])))
 
         def reads_of(row: Row) -> list[Callable[[], Any]]:
             """Return what reads a row; whoever changes whether it is hidden has removed it for some of them."""
@@ -117,7 +117,7 @@ def test_an_older_state_that_was_put_back_is_read_as_it_was(store: Store) -> Non
             assert each is not None
             saves.append(SaveRow(each.row, list(each.frames.values()), whole=True, header=header))
             saves += [SaveWrites(each.row.ref, each.writes, header=header)] * bool(each.writes)
-        assert inner.save(saves) == [True] * len(saves)
+        assert all(map(is_made, inner.save(saves)))
     with store.open(encryption=ENCRYPTION, require_encryption=True) as fresh:
         found = fresh.get_tuple(config())
         assert found is not None
@@ -141,7 +141,7 @@ def test_a_value_that_was_removed_is_noticed(store: Store) -> None:
         assert stored is not None
         header = inner.headers(["t"])["t"]
         inner.drop_thread("t")
-        assert inner.save([SaveRow(stored.row, [], whole=True, header=header)]) == [True]
+        assert all(map(is_made, inner.save([SaveRow(stored.row, [], whole=True, header=header)])))
         with pytest.raises(Corrupt, match="channel 'x'"):
             saver.get_tuple(config())
         with pytest.raises(Corrupt, match="channel 'x'"):
@@ -157,7 +157,9 @@ def test_a_record_of_an_earlier_life_of_its_thread_is_corrupt(store: Store) -> N
         saver.delete_thread("t")
         saver.put(config(), {**made(), "id": "2"}, {}, {"x": "1"})
         header = inner.headers(["t"])["t"]
-        assert inner.save([SaveRow(earlier.row, list(earlier.frames.values()), whole=True, header=header)]) == [True]
+        assert all(
+            map(is_made, inner.save([SaveRow(earlier.row, list(earlier.frames.values()), whole=True, header=header)]))
+        )
         with pytest.raises(Corrupt, match=NOTICED):
             saver.get_tuple(config())
         with pytest.raises(Corrupt, match=NOTICED):
@@ -190,7 +192,7 @@ def test_a_record_that_was_tampered_with_in_the_store_is_corrupt(store: Store, k
         if kind == "write":
             bad = replace(write, data=tampered(write.data, other.writes[0].data))
             stored.append(SaveWrites(row.ref, [bad], header=own.header))
-        assert inner.save(stored) == [True] * len(stored)
+        assert all(map(is_made, inner.save(stored)))
     with store.open(encryption=ENCRYPTION) as fresh:
         for reader in (saver, fresh):
             with pytest.raises(Corrupt, match="of thread 't' cannot be decrypted"):

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, SaveRow, SaveWrites, Write, is_made
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.crash.faulty import Died, Faulty
 from tests.faces import LONG, config
@@ -78,7 +78,7 @@ def _check_whole(saver: StatekitSaver, thread: str, faulty: Faulty) -> None:
         for name, args, results in faulty.done
         if name == "save"
         for one, result in zip(args[0], results, strict=True)
-        if result is True
+        if is_made(result)
     ]
     for one in acknowledged:
         if isinstance(one, SaveRow):

@@ -100,7 +100,7 @@ class Leased:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         return self._inner.save([self._leased(save) for save in saves])  # type: ignore[no-any-return]
 
     def _leased(self, save: Save) -> Save:

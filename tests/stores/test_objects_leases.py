@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.backends.objects import ObjectBackend, Object
 from langgraph_statekit.checkpoint.backends.objects.drivers import Driver
 from langgraph_statekit.checkpoint.backends.objects.file_driver import FileDriver
 from langgraph_statekit.checkpoint.claims import Claim, Held
-from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Change, Frame, Ref, Save, SaveRow, SaveWrites, Write, is_made
 from tests.faces import checkpoint, config, metadata
 from tests.stores.objects_kit import Rounds, Watched, chain, look
 from tests.stores.verbs import key, row, save, save_one, save_writes
@@ -141,7 +141,7 @@ def test_a_save_that_is_overtaken_between_two_of_its_requests_changes_nothing(
         (result,) = worker.save([type(late)(**{**args, "token": token})])
         driver.meanwhile = lambda verb, key: None
         if not taken:
-            assert result is True
+            assert is_made(result)
             assert number > 1
             return
         assert isinstance(result, Fenced), f"request {number}"
@@ -158,7 +158,7 @@ def test_a_save_that_is_overtaken_between_two_of_its_requests_changes_nothing(
 def test_of_many_who_take_the_lease_from_each_other_all_is_stored_that_was_acknowledged_and_nothing_else(
     opened: Any,
 ) -> None:
-    outcomes: list[tuple[Save, bool | Exception]] = []
+    outcomes: list[tuple[Save, int | Exception]] = []
 
     def steal_and_write(worker: int) -> None:
         backend = opened()
@@ -176,10 +176,10 @@ def test_of_many_who_take_the_lease_from_each_other_all_is_stored_that_was_ackno
     refs = {one.ref for one, _ in outcomes if isinstance(one, SaveWrites)}
     _, writes = backend.fill("a", [], refs)
     for one, result in outcomes:
-        assert result is True or isinstance(result, Fenced)
+        assert is_made(result) or isinstance(result, Fenced)
         stored = one.row.ref in rows if isinstance(one, SaveRow) else len(writes.get(one.ref, ())) == len(one.writes)
-        assert stored == (result is True)
-    assert len([one for one, result in outcomes if result is True]) >= 3, "nobody takes over from the last one"
+        assert stored == is_made(result)
+    assert len([one for one, result in outcomes if is_made(result)]) >= 3, "nobody takes over from the last one"
 
 
 def test_stale_writes_stay_invisible_when_the_thread_is_pruned_copied_or_written_without_a_lease(

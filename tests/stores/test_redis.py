@@ -15,7 +15,7 @@ from redis import asyncio as aredis
 from redis import exceptions as failures
 
 from langgraph_statekit.checkpoint.backends.redis import RedisBackend, RedisSaver
-from langgraph_statekit.checkpoint.records import Change, Query, Ref, SaveRow, Write
+from langgraph_statekit.checkpoint.records import Change, Query, Ref, SaveRow, Write, is_made
 from langgraph_statekit.errors import Corrupt, Misuse, SchemaTooNew
 from tests.conformance import conforms
 from tests.faces import checkpoint, config, metadata
@@ -224,7 +224,7 @@ def test_the_log_of_a_fan_out_grows_in_proportion(backend: RedisBackend, client:
 def test_a_change_of_thousands_of_rows_is_one_step(backend: RedisBackend) -> None:
     keys = [i.to_bytes(16, "big") for i in range(5100)]
     saves = [SaveRow(row("t", str(i), keys=(key,)), [frame(key, b"abcd")]) for i, key in enumerate(keys)]
-    assert all(done is True for at in range(0, 5100, 100) for done in backend.save(saves[at : at + 100]))
+    assert all(is_made(done) for at in range(0, 5100, 100) for done in backend.save(saves[at : at + 100]))
     outline = backend.outline("t")
     assert [each.seq for each in outline.rows] == list(range(1, 5101))
     dropped, hidden = outline.rows[:5000], outline.rows[5000:5099]

@@ -9,7 +9,7 @@ from zlib import crc32
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.changing import changed
 from langgraph_statekit.checkpoint.order import clock_us
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write, is_made
 from langgraph_statekit.checkpoint.retention import keep_latest
 
 
@@ -42,11 +42,11 @@ def save_writes(store: Backend, ref: Ref, writes: Sequence[Write]) -> None:
 
 
 def save_one(store: Backend, one: Save) -> bool:
-    """Return the result of one save, or raise its error."""
+    """Say whether a save was made, or raise its error."""
     [result] = store.save([one])
     if isinstance(result, Exception):
         raise result
-    return result
+    return is_made(result)
 
 
 def prune(store: Backend, thread: str) -> tuple[int, int | None, int]:

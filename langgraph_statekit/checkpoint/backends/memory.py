@@ -102,10 +102,10 @@ class MemoryBackend:
             sizes += [len(write.data) for writes in held.writes.values() for write in writes.values()]
             return Usage(sum(sizes), len(held.writes.keys() - held.rows.keys()))
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         return [self._save(save) for save in saves]
 
-    def _save(self, save: Save) -> bool | Exception:
+    def _save(self, save: Save) -> int | Exception:
         with self._lock:
             if is_late(save.token, self._leases.get(save.thread)):
                 return fenced(save)
@@ -167,14 +167,14 @@ class MemoryBackend:
             ]
             return CellPage(found if query.refs is not None else page_of(query, found), clock_us())
 
-    def _save_row(self, save: SaveRow) -> bool:
+    def _save_row(self, save: SaveRow) -> int:
         row, frames, at = save.row, save.frames, save.at
         with self._lock:
             thread = self._alive(row.ref.thread) or Thread()
             if save.parent and save.parent not in thread.rows and not thread.frames.keys() >= {*save.unsent()}:
-                return False
+                return 0
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
-                return False
+                return 0
             self._threads[row.ref.thread] = thread
             known = thread.rows.get(row.ref)
             seq = known.seq if known else thread.free(row, at)
@@ -189,7 +189,7 @@ class MemoryBackend:
                 if frame.data is not None:
                     thread.frames[frame.key] = frame
             thread.rev += 1
-            return True
+            return thread.rev
 
     def _save_writes(self, ref: Ref, writes: Sequence[Write]) -> bool:
         with self._lock:

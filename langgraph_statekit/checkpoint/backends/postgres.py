@@ -160,7 +160,7 @@ class PostgresBackend:
         [[size, orphans]] = self._run(postgres_facts.USAGE, *[thread] * 4)
         return Usage(size, orphans)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         if len(saves) == 1:
             return self._save(saves)
         if sum(map(size_bytes, saves)) <= MESSAGE_BYTES:
@@ -171,13 +171,13 @@ class PostgresBackend:
                     raise
         return [self._save_alone(save) for save in saves]
 
-    def _save_alone(self, save: Save) -> bool | Exception:
+    def _save_alone(self, save: Save) -> int | Exception:
         try:
             return self._save([save])[0]
         except StatekitError as error:
             return error
 
-    def _save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def _save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """Make all saves in one statement."""
         text, calls = save_calls(saves)
         query = text.encode().replace(b"{schema}", self._sql("{schema}"))  # kept for no other batch, unlike `_sql`
@@ -188,7 +188,7 @@ class PostgresBackend:
             return cursor.execute(query, args, binary=True).fetchall()
 
         done = self._use(send, psycopg.RawCursor)
-        results: list[bool | Exception] = [True] * len(saves)
+        results: list[int | Exception] = [True] * len(saves)
         for (places, _), (result,) in zip(calls, done, strict=True):
             for at in places:
                 results[at] = saved(saves[at], result)

@@ -15,7 +15,7 @@ from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveW
 REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
-_SAVE_ROW: Final = f"({{schema}}.save_row_1({'$%d, ' * 18}$%d::jsonb, $%d, $%d))"
+_SAVE_ROW: Final = f"({{schema}}.save_row_2({'$%d, ' * 18}$%d::jsonb, $%d, $%d))"
 _SAVE_WRITES: Final = f"({{schema}}.save_writes_1({'$%d, ' * 9}$%d))"
 
 
@@ -78,11 +78,11 @@ def _writes_calls(saves: Sequence[Save]) -> list[Call]:
     return calls
 
 
-def saved(save: Save, result: int | None) -> bool | Exception:
+def saved(save: Save, result: int | None) -> int | Exception:
     """Return how a save went."""
     if result == REKEYED:
         return rekeyed(save.thread)
-    return fenced(save) if result is None else result == 1
+    return fenced(save) if result is None else result
 
 
 def columns(records: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:

@@ -126,7 +126,7 @@ class RedisBackend:
         *sizes, meta = self._calls.pipeline([*asked, ("HKEYS", keys[0])], errors=True)
         return redis_facts.usage(sizes, meta)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         replies = self._calls.eval_all([self._call(save) for save in saves])
         return [saved(save, reply) for save, reply in zip(saves, replies, strict=True)]
 

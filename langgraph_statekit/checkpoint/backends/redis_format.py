@@ -223,13 +223,13 @@ def too_new(format: int) -> SchemaTooNew:
     return SchemaTooNew(f"a stored value has format {format}, this release reads {FORMAT}: upgrade it")
 
 
-def saved(save: Save, reply: Any) -> bool | Exception:
+def saved(save: Save, reply: Any) -> int | Exception:
     """Return the result of a save."""
     if isinstance(reply, Exception):
         return reply
     if reply == REKEYED:
         return rekeyed(save.thread)
-    return fenced(save) if reply == FENCED else reply == 1
+    return fenced(save) if reply == FENCED else int(reply)
 
 
 def address(thread: str) -> tuple[int, str]:

@@ -26,7 +26,7 @@ class RedisLine(Generic[S]):
         self,
         conn: redis.Connection,
         command: Callable[[S], tuple[Any, ...]],
-        result: Callable[[S, int], bool | Exception],
+        result: Callable[[S, int], int | Exception],
         timeout_s: float,
     ) -> None:
         conn.connect()
@@ -53,7 +53,7 @@ class RedisLine(Generic[S]):
             return False
         return not self._left
 
-    def receive(self) -> Sequence[bool | Exception] | None:
+    def receive(self) -> Sequence[int | Exception] | None:
         try:
             data = self._sock.recv(65536)
         except BlockingIOError:

@@ -131,7 +131,8 @@ if verb == 'save' then
   tiered(thread)
   local rev, last, top, early = unpack(call('HMGET', meta, 'rev', 'seq', 'h:' .. ns, 'e:' .. member))
   local score, old = call('ZSCORE', order, member), nil
-  local fields = { 'rev', rev and whole(rev + 1) or now() }
+  rev = rev and whole(rev + 1) or now()
+  local fields = { 'rev', rev }
   if score then
     old = call('HGET', heads, name_of(score))
   else
@@ -186,5 +187,5 @@ if verb == 'save' then
   elseif not version then
     expire()
   end
-  return 1
+  return tonumber(rev)
 end

@@ -142,7 +142,7 @@ class SqliteBackend:
         with self._reading() as db:
             return sqlite_facts.usage(db, thread)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         if len(saves) == 1:
             return [self._save_alone(saves[0])]
         try:
@@ -157,17 +157,17 @@ class SqliteBackend:
                 raise
         return [self._save_on_full_disk(save) for save in saves]
 
-    def _save_alone(self, save: Save) -> bool | Exception:
+    def _save_alone(self, save: Save) -> int | Exception:
         with self._writing() as db:
             return _save_one(db, save)
 
-    def _save_on_full_disk(self, save: Save) -> bool | Exception:
+    def _save_on_full_disk(self, save: Save) -> int | Exception:
         try:
             return self._save_alone(save)
         except StatekitError as error:
             return error
 
-    def _save_apart(self, db: sqlite3.Connection, save: Save) -> bool | Exception:
+    def _save_apart(self, db: sqlite3.Connection, save: Save) -> int | Exception:
         db.execute("SAVEPOINT one")
         try:
             return _save_one(db, save)
@@ -277,13 +277,13 @@ class SqliteBackend:
             return swept._replace(more=swept.more or more)
 
 
-def _save_one(db: sqlite3.Connection, save: Save) -> bool | Exception:
+def _save_one(db: sqlite3.Connection, save: Save) -> int | Exception:
     if leases.is_fenced(db, save.thread, save.token):
         return fenced(save)
     return _save_row(db, save) if isinstance(save, SaveRow) else _save_writes(db, save)
 
 
-def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool | Exception:
+def _save_row(db: sqlite3.Connection, save: SaveRow) -> int | Exception:
     row = save.row
     thread, ns, id = row.ref
     known = db.execute(_PLACES, {"thread": thread, "ns": ns, "id": id, "parent": row.parent}).fetchone()
@@ -294,15 +294,15 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool | Exception:
     if is_rekeyed(save.header, header):
         return rekeyed(thread)
     if save.parent and parent is None and not has_all(db, tid, save.unsent()):
-        return False
+        return 0
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
-        return False
+        return 0
     if seq is None:
         seq = place(save.at, last, parent or 0)
         while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
             seq += 1
         db.execute("DELETE FROM early WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id))
-    tid = life.touch(db, thread, seq)
+    tid, rev = life.touch(db, thread, seq)
     packed = row.packed_keys, row.packed_deltas
     db.execute(_SAVE_ROW, (tid, ns, id, seq, row.parent, row.via, row.hidden, row.run_id, *packed, row.body))
     for frame in save.frames:
@@ -312,16 +312,16 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> bool | Exception:
     if ttl_us or had_us:
         same = until_us is not None and ttl_us == had_us and not life.asked(db, tid, row.ref)
         life.set_end(db, thread, tid, had_us, until_us, ttl_us=ttl_us, held=False if same else None)
-    return True
+    return rev
 
 
-def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> bool | Exception:
+def _save_writes(db: sqlite3.Connection, save: SaveWrites) -> int | Exception:
     ref, writes = save.ref, save.writes
     known = life.opened(db, ref.thread)
     tid, ttl_us, until_us, header = known or (0, 0, None, None)
     if is_rekeyed(save.header, header):
         return rekeyed(ref.thread)
-    tid = tid or life.touch(db, ref.thread, 0)
+    tid = tid or life.touch(db, ref.thread, 0)[0]
     keys.keep(db, tid, save, header)
     save_writes(db, tid, ref, writes)
     life.note_early(db, tid, ref)

@@ -44,15 +44,15 @@ def tid_of(db: sqlite3.Connection, thread: str, table: str = "alive") -> int | N
     return None if found is None else found[0]
 
 
-def touch(db: sqlite3.Connection, thread: str, seq: int) -> int:
-    """Make the thread, or say that it changed; `seq` is in use from now on."""
+def touch(db: sqlite3.Connection, thread: str, seq: int) -> tuple[int, int]:
+    """Make the thread, or say that it changed, and return its number and rev; `seq` is in use from now on."""
     # A new life of a thread id starts at another rev, so that no plan made for the old one fits it.
-    [tid] = db.execute(
+    found: tuple[int, int] = db.execute(
         "INSERT INTO threads (thread, seq, rev) VALUES (?, ?, ?)"
-        " ON CONFLICT (thread) DO UPDATE SET rev = rev + 1, seq = max(seq, excluded.seq) RETURNING tid",
+        " ON CONFLICT (thread) DO UPDATE SET rev = rev + 1, seq = max(seq, excluded.seq) RETURNING tid, rev",
         (thread, seq, now_us()),
     ).fetchone()
-    return int(tid)
+    return found
 
 
 def drop(db: sqlite3.Connection, tid: int) -> None:
@@ -183,7 +183,7 @@ def copy(db: sqlite3.Connection, source: str, target: str, operation: str, heade
         raise rekeyed(source)
     if is_rekeyed(header, there[2] if there else None):
         return False
-    new = touch(db, target, seq)
+    new, _ = touch(db, target, seq)
     db.execute("UPDATE threads SET copied_by = ?, header = ? WHERE tid = ?", (operation, header or None, new))
     columns = "ns, id, seq, parent, via, hidden, run_id, keys, deltas, body"
     db.execute(f"INSERT INTO rows SELECT ?, {columns} FROM rows WHERE tid = ? ORDER BY seq", (new, old))

@@ -177,7 +177,7 @@ class SqliteTier:
                 return False
             if life.opened(db, thread) is not None:
                 return False
-            tid = life.touch(db, thread, held.seq)
+            tid, _ = life.touch(db, thread, held.seq)
             db.execute("DELETE FROM tier WHERE tid = ?", (tid,))  # so that nothing counts as changed
             db.execute(
                 "UPDATE threads SET copied_by = ?, ttl_us = ?, until_us = ?, header = ? WHERE tid = ?",

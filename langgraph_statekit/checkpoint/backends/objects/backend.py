@@ -117,7 +117,7 @@ class ObjectBackend:
     def usage(self, thread: str) -> Usage:
         return self._reader.usage(thread)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         return self._saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:

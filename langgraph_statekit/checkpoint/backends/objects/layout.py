@@ -112,7 +112,7 @@ class Head:
     Attributes:
         epoch: The folder of its data objects.
         thread: Its id; empty without rows and header.
-        rev: Changes with every change of the head.
+        rev: See `Outline`.
         seq: The last one given.
         copied_by: The operation that made the thread as a copy.
         entries: The newest rows in order of `seq`, and older ones that are heads or were stored again.

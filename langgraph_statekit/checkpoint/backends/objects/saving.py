@@ -30,7 +30,7 @@ from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
 from langgraph_statekit.checkpoint.claims import fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
-from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write, is_made
 from langgraph_statekit.checkpoint.run import Threads
 from langgraph_statekit.errors import Corrupt, StatekitError
 
@@ -57,12 +57,12 @@ class Saving:
         self._lanes = lanes
         self._grace_s = grace_s
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         # What changes one object goes in turn, different objects at once.
         lanes: dict[tuple[str, Ref | None, str], list[int]] = {}
         for at, save in enumerate(saves):
             lanes.setdefault(lane_of(save), []).append(at)
-        results: list[bool | Exception] = [True] * len(saves)
+        results: list[int | Exception] = [True] * len(saves)
         leased = {
             at: (save, new_batch())
             for at, save in enumerate(saves)
@@ -79,14 +79,14 @@ class Saving:
         in_parallel(self._lanes, [partial(run, lane) for lane in lanes.values()])
         groups: dict[str, list[int]] = {}
         for at in leased:
-            if results[at] is True:
+            if is_made(results[at]):
                 groups.setdefault(saves[at].thread, []).append(at)
 
         def count(thread: str, group: Sequence[int]) -> None:
             try:
                 done = self._heads.count(thread, [leased[at] for at in group])
             except Exception as error:
-                results_of: list[bool | Exception] = [error] * len(group)
+                results_of: list[int | Exception] = [error] * len(group)
             else:
                 results_of = [counts or fenced(saves[at]) for at, counts in zip(group, done, strict=True)]
             for at, result in zip(group, results_of, strict=True):
@@ -95,7 +95,7 @@ class Saving:
         in_parallel(self._lanes, [partial(count, thread, group) for thread, group in groups.items()])
         return results
 
-    def _save(self, save: Save, batch: bytes) -> bool | Exception:
+    def _save(self, save: Save, batch: bytes) -> int | Exception:
         if self._heads.is_late(save):
             return fenced(save)
         if isinstance(save, SaveRow):
@@ -109,7 +109,7 @@ class Saving:
             self._save_task(save, task, [write for write in save.writes if write.task == task], batch)
         return True
 
-    def _save_row(self, save: SaveRow) -> bool | Exception:
+    def _save_row(self, save: SaveRow) -> int | Exception:
         row, frames = save.row, save.frames
         thread = row.ref.thread
         key = self._reader.keys(thread).head
@@ -123,7 +123,9 @@ class Saving:
                 if head.epoch != upload.epoch:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
-                    return True  # an earlier attempt, though another writer replaced the head before it was confirmed
+                    return (
+                        head.rev
+                    )  # an earlier attempt, though another writer replaced the head before it was confirmed
                 if is_late(save.token, head.lease):
                     if self._heads.is_late(save):
                         return fenced(save)
@@ -135,7 +137,7 @@ class Saving:
                 try:
                     if self._reader.lacks(head, save):
                         if self._reader.fresh(thread)[1] == tag:
-                            return False
+                            return 0
                         continue
                     new, waste = self._placed(head, upload, save)
                 except Gone as gone:
@@ -150,9 +152,9 @@ class Saving:
                     self._reader.fresh(thread)
             if published is not None:
                 self._sweep(head, waste)
-                return True
+                return new.rev
             time.sleep(pause_s)
-        return False
+        return 0
 
     def _upload(self, head: Head, row: Row, frames: Sequence[Frame]) -> _Upload:
         given = overflow(head.entries)

@@ -151,7 +151,7 @@ class TieredBackend:
             thread, lambda: self._hot.usage(thread), lambda image: image.usage(thread), lambda found: True
         )
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         return self.saving.save(saves)
 
     def claim(self, claims: Sequence[Claim]) -> Sequence[Held | Exception | None]:

@@ -106,9 +106,9 @@ class Below:
             if told or stat.modified_s * 1e6 < self._cold.now_us() - _NOTE_US:
                 self._cold.bucket.delete([key])
 
-    def save(self, saves: Sequence[Save]) -> list[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> list[int | Exception]:
         """Save into the cold store; results as of `Backend.save`."""
-        results: list[bool | Exception] = [False] * len(saves)
+        results: list[int | Exception] = [False] * len(saves)
         for thread in dict.fromkeys(save.thread for save in saves):
             mine = [at for at, save in enumerate(saves) if save.thread == thread]
             free = [at for at in mine if saves[at].token is None]
@@ -120,7 +120,7 @@ class Below:
                 results[at] = result
         return results
 
-    def _save(self, thread: str, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def _save(self, thread: str, saves: Sequence[Save]) -> Sequence[int | Exception]:
         for pause_s in pauses(thread):
             head, tag = self._cold.head(thread)
             if not self._cold.is_dying(head):
@@ -130,7 +130,7 @@ class Below:
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
 
-    def _saved(self, thread: str, saves: Sequence[Save], head: ColdHead, tag: str) -> Sequence[bool | Exception] | None:
+    def _saved(self, thread: str, saves: Sequence[Save], head: ColdHead, tag: str) -> Sequence[int | Exception] | None:
         begun = head.live and not self._cold.over(head, sure=True)
         base, before = (head if begun else new_life(thread, head)), Thread()
         if begun:

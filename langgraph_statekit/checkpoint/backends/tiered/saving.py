@@ -13,7 +13,7 @@ from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
-from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveRow, SaveWrites
+from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveRow, SaveWrites, is_made
 from langgraph_statekit.errors import Corrupt, Unavailable
 
 _LIVES_BYTES: Final = 4 << 20
@@ -40,7 +40,7 @@ class Saving:
         self.seen = Seen()
         self._lives = Cache[str, int](_LIVES_BYTES)
 
-    def save(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """See `Backend.save`."""
         self._uploading.require_room()
         if self._below is None:
@@ -55,14 +55,14 @@ class Saving:
             self.seen.forget(thread)
         return self._below.save(saves)
 
-    def _save_both(self, saves: Sequence[Save]) -> Sequence[bool | Exception]:
+    def _save_both(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         # One that brings a new data key must not begin a thread that the cold store has with another.
         unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
         new = {save.thread for save in saves if save.thread in unsure or not self.seen.has(save.thread)}
         for thread in new:
             self.thaw(thread)
         results = self._save(saves)
-        done = [save for save, result in zip(saves, results, strict=True) if result is True]
+        done = [save for save, result in zip(saves, results, strict=True) if is_made(result)]
         threads = [save.thread for save in done]
         for thread in new.intersection(threads):
             self.seen.add(thread)
@@ -77,21 +77,21 @@ class Saving:
             self._uploading.catch_up(threads)
         return results
 
-    def _save(self, saves: Sequence[Save]) -> list[bool | Exception]:
+    def _save(self, saves: Sequence[Save]) -> list[int | Exception]:
         results = list(self._hot.save(saves))
         for at, result in enumerate(results):
             # The hot store may have lost the thread or a part of it, or another worker have archived it.
-            if (result is False or isinstance(result, Rekeyed | Corrupt)) and self._moving.thaw(saves[at].thread):
+            if (result == 0 or isinstance(result, Rekeyed | Corrupt)) and self._moving.thaw(saves[at].thread):
                 [results[at]] = self._hot.save([saves[at]])
         return results
 
-    def _upload(self, saves: Sequence[Save], results: list[bool | Exception]) -> None:
+    def _upload(self, saves: Sequence[Save], results: list[int | Exception]) -> None:
         """Have in the cold store what was saved, or say that it is not there.
 
         A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
         one that was not known before is saved to again, which does no harm.
         """
-        left = [at for at, result in enumerate(results) if result is True]
+        left = [at for at, result in enumerate(results) if is_made(result)]
         for _ in range(_ATTEMPTS):
             done = self._uploading.upload({saves[at].thread for at in left})
             unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
@@ -100,12 +100,12 @@ class Saving:
             for at in left:
                 if isinstance(error := done[saves[at].thread], Exception):
                     results[at] = error
-            left = [at for at in left if results[at] is True and saves[at].thread in unsure]
+            left = [at for at in left if is_made(results[at]) and saves[at].thread in unsure]
             if not left:
                 break
             for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
                 results[at] = result
-            left = [at for at in left if results[at] is True]
+            left = [at for at in left if is_made(results[at])]
         else:
             lost = Unavailable("the hot store kept losing what was saved; save again")
             results[:] = [lost if at in left else result for at, result in enumerate(results)]
