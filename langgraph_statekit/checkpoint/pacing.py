@@ -8,7 +8,6 @@ from langgraph_statekit.checkpoint.cache import Cache
 
 _LEAST_SAVES: Final = 16
 _SHARE: Final = 2
-_CHANCES: Final = 2
 _UNCOUNTED: Final = 128
 _KNOWN_BYTES: Final = 2 << 20
 
@@ -16,11 +15,17 @@ _KNOWN_BYTES: Final = 2 << 20
 def is_due(rev: int, period: int) -> bool:
     """Say whether the save that gave its thread this `rev` makes a pass: one in each period, whoever saves.
 
-    The next one does if that was none that could: a removal, or of a saver without retention. After a pass it is the
-    removal. Each 128th is not counted: such savers, if they saved in step with the period, would else take both chances
-    again and again.
+    The next save does if that was none that could: a removal, or of a saver without retention. After a pass its removal
+    has that place, so no save makes a second one.
     """
-    return (rev - rev // _UNCOUNTED) % period < _CHANCES
+    return _ends(rev, period) or _ends(rev - 1, period)
+
+
+def _ends(rev: int, period: int) -> bool:
+    # One in 128 is not counted. Else savers without retention, if they saved in step with the period, would be those
+    # that cannot make a pass again and again.
+    rounds, place = divmod(rev, _UNCOUNTED)
+    return place > 0 and (rev - rounds) % period == 0
 
 
 def period_of(keep_last: int, left: int) -> int:

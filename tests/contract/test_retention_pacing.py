@@ -1,0 +1,65 @@
+"""The reply of a put says when retention is due: of any number of processes one then makes the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+
+import pytest
+
+from langgraph_statekit import Retention
+from langgraph_statekit.checkpoint.records import Change, Ref, SaveRow, SaveWrites, Write
+from langgraph_statekit.checkpoint.saver import StatekitSaver
+from tests.faces import LONG, checkpoint, config, metadata
+from tests.stores.verbs import row
+from tests.stores_under_test import Store
+
+KEEP = 5
+PERIOD = 16
+
+
+@pytest.fixture
+def opened(store: Store) -> Iterator[Callable[[Retention], StatekitSaver]]:
+    """Return a maker of savers of one store, each of which knows as little of the others as a process does."""
+    with ExitStack() as stack:
+        yield lambda retention: stack.enter_context(store.open(retention=retention))
+
+
+@pytest.mark.without("encryption", "retention")
+def test_a_saved_row_raises_the_rev_by_one_and_the_reply_says_so(store: Store) -> None:
+    with store.open() as saver:
+        saver.setup()
+        backend = saver.backend
+        backend.save([SaveRow(row("t", "0"), ())])
+        writes = SaveWrites(Ref("t", "", "0"), [Write("task", 0, "x", "", b"1")])
+        rows = [SaveRow(row(thread, id), ()) for thread, id in ("t1", "u1", "t0", "t2")]
+        first, _, other, again, last = backend.save([rows[0], writes, *rows[1:]])
+        assert (again, last) == (first + 1, first + 2)
+        assert backend.outline("t").rev == last
+        assert backend.outline("u").rev == other
+        assert backend.apply("t", last, Change(drop=[Ref("t", "", "1")]))
+        backend.save([writes])
+        assert backend.save([SaveRow(row("t", "3"), ())]) == [last + 2]
+
+
+@pytest.mark.parametrize("processes", [1, 3, 8, None])
+def test_a_thread_that_many_processes_save_to_is_bounded_and_each_period_has_one_pass(
+    store: Store, store_name: str, opened: Callable[[Retention], StatekitSaver], processes: int | None
+) -> None:
+    """None: each put is of a process of its own."""
+    if store_name.startswith("evicting"):
+        pytest.skip("what comes back from the cold store begins anew in the count")
+    retention = Retention(keep_last=KEEP)
+    savers = [opened(retention) for _ in range(processes or 0)]
+    with store.open(retention=None) as looker:
+        at, lengths, revs = config(), list[int](), list[int]()
+        for number in range(5 * PERIOD):
+            saver = savers[number % processes] if processes else opened(retention)
+            at = saver.put(at, checkpoint({"x": LONG}, {"x": 1}), metadata(), {})
+            lengths.append(len([*looker.list(config())]))
+            revs.append(looker.backend.outline("t").rev)
+    passed = [after for before, after in pairwise(lengths) if after <= before]
+    assert max(lengths) <= KEEP + PERIOD
+    assert set(passed) == {KEEP}
+    assert abs(len(passed) - (revs[-1] - revs[0]) / PERIOD) <= 1
