@@ -62,4 +62,4 @@ def test_a_thread_that_many_processes_save_to_is_bounded_and_each_period_has_one
     passed = [after for before, after in pairwise(lengths) if after <= before]
     assert max(lengths) <= KEEP + PERIOD
     assert set(passed) == {KEEP}
-    assert abs(len(passed) - (revs[-1] - revs[0]) / PERIOD) <= 1
+    assert -2 <= len(passed) - (revs[-1] - revs[0]) / PERIOD <= 1, "the first ones may find the thread too short"
