@@ -39,7 +39,7 @@ LAYERS = [
         "checkpoint.foreign",
         "checkpoint.facts",
     },
-    {"checkpoint.frames", "checkpoint.messages", "checkpoint.pacing", "checkpoint.sampling_rules"},
+    {"checkpoint.frames", "checkpoint.messages", "checkpoint.places", "checkpoint.pacing", "checkpoint.sampling_rules"},
     {"checkpoint.labels", "checkpoint.sampling", "checkpoint.sealing", "versions"},
     {"checkpoint.migrations"},
     {"checkpoint.codec", "checkpoint.retention_policy"},

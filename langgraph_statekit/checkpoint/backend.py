@@ -82,6 +82,9 @@ class Backend(Protocol):
         A save with a token that is not that of the thread's lease, or where there is none, changes nothing; its
         result is what `claims.fenced` returns.
 
+        A new row with a `SaveRow.seq` gets that one if it is above all others. If it is not the one that the row gets,
+        or has, nothing is changed, and the result is a `claims.Misplaced` with that one.
+
         A save that `claims.is_rekeyed`, given the thread's header, changes nothing either; its result is what
         `claims.rekeyed` returns. One that is made and has a header gives it to a thread without.
 

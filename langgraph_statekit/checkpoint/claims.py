@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from langgraph_statekit.checkpoint.cells import SEALED_START, Cell, CellChange
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, from_text
-from langgraph_statekit.errors import Fenced, Misuse
+from langgraph_statekit.errors import Conflict, Fenced, Misuse
 
 TOKEN_KEY: Final = "statekit_token"
 """The key of `configurable` under which a lease's token travels."""
@@ -211,6 +211,18 @@ def require_open(*cells: Cell | None) -> None:
 
 class Rekeyed(Misuse):
     """A save was sealed with another data key than its thread's, or with none where the thread has one."""
+
+
+class Misplaced(Conflict):
+    """A row was sealed with another place in the order than it can get.
+
+    Attributes:
+        seq: The place that it would get.
+    """
+
+    def __init__(self, thread: str, seq: int) -> None:
+        super().__init__(f"thread {from_text(thread)!r} has gone on meanwhile; nothing was changed: save again")
+        self.seq = seq
 
 
 def is_rekeyed(header: bytes, stored: bytes | None) -> bool:

@@ -11,9 +11,10 @@ from typing import Final, TypeVar
 
 from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.cache import Cache
-from langgraph_statekit.checkpoint.claims import Rekeyed
+from langgraph_statekit.checkpoint.claims import Misplaced, Rekeyed
 from langgraph_statekit.checkpoint.encrypted_cells import EncryptedCells
 from langgraph_statekit.checkpoint.frames import is_sealed
+from langgraph_statekit.checkpoint.places import Places
 from langgraph_statekit.checkpoint.records import (
     Change,
     Frame,
@@ -23,12 +24,13 @@ from langgraph_statekit.checkpoint.records import (
     Row,
     Save,
     SaveRow,
+    SaveWrites,
     Stored,
     Write,
     from_text,
     is_made,
 )
-from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, is_tagged, unsealed
+from langgraph_statekit.checkpoint.sealing import DataKey, Encryption, is_tagged, moved, unsealed
 from langgraph_statekit.errors import Conflict, Corrupt, DataError, Misuse, StatekitError
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ Filled = tuple[Mapping[bytes, Frame], Mapping[Ref, Sequence[Write]]]
 
 _KEYS_BYTES: Final = 8 << 20
 _ENTRY_BYTES: Final = 1024
-_ATTEMPTS: Final = 8
+_ATTEMPTS: Final = 32
 
 
 class EncryptedBackend:
@@ -61,6 +63,7 @@ class EncryptedBackend:
         self.deltas = inner.deltas and encryption.delta
         self._encryption, self._require = encryption.of(tenant), require
         self._keys = Cache[str, DataKey](_KEYS_BYTES)
+        self._places = Places()
         self.setup, self.close, self.spare = inner.setup, inner.close, inner.spare
         self.exists, self.facts, self.usage = inner.exists, inner.facts, inner.usage
         self.claim, self.leases, self.threads = inner.claim, inner.leases, inner.threads
@@ -71,29 +74,41 @@ class EncryptedBackend:
 
     def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         keys = {thread: self._key(thread) for thread in {save.thread for save in saves}}
-        results = list(self.inner.save([_sealed(save, keys[save.thread]) for save in saves]))
+        results = list(self.inner.save([self._sealed(save, keys[save.thread]) for save in saves]))
         for at, save in enumerate(saves):
             if is_made(results[at]):
                 keys[save.thread].stored = True
-            elif isinstance(results[at], Rekeyed):
-                results[at] = self._save_again(save, keys[save.thread])
+            elif isinstance(refusal := results[at], Rekeyed | Misplaced):
+                results[at] = self._save_again(save, keys[save.thread], refusal)
         return results
 
-    def _save_again(self, save: Save, refused: DataKey) -> int | Exception:
-        """Save with the key that the thread has now; an error is of this save only."""
+    def _save_again(self, save: Save, key: DataKey, refusal: Rekeyed | Misplaced) -> int | Exception:
+        """Save with the key, or the place, that the store has for it now; an error is of this save only."""
+        before = 0
         try:
-            for _ in range(_ATTEMPTS):
-                if self._keys.get(save.thread) in (refused, None):
+            for attempt in range(_ATTEMPTS):
+                if isinstance(refusal, Misplaced) and isinstance(save, SaveRow):
+                    # Nobody else takes the place of a row that is stored, so that one stays the same.
+                    self._places.correct(save, refusal.seq, key.id, 0 if refusal.seq == before else attempt)
+                    before = refusal.seq
+                elif self._keys.get(save.thread) in (key, None):
                     self._renew([save.thread])
                 key = self._key(save.thread)
-                [result] = self.inner.save([_sealed(save, key)])
+                [result] = self.inner.save([self._sealed(save, key)])
                 key.stored = key.stored or is_made(result)
-                if not isinstance(result, Rekeyed):
+                if not isinstance(result, Rekeyed | Misplaced):
                     return result
-                refused = key
+                refusal = result
         except StatekitError as error:
             return error
-        return _changing(save.thread)
+        return refusal if isinstance(refusal, Misplaced) else _changing(save.thread)
+
+    def _sealed(self, save: Save, key: DataKey) -> Save:
+        if isinstance(save, SaveWrites):
+            return replace(save, writes=[key.seal_write(save.ref, write) for write in save.writes], header=key.sent)
+        row = save.row._replace(seq=self._places.propose(save, key.id))
+        frames = [key.seal_frame(frame) for frame in save.frames]
+        return replace(save, row=key.seal_row(row), frames=frames, header=key.sent)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
         def opened(found: Stored | None, key: DataKey | None) -> Stored | None:
@@ -101,7 +116,7 @@ class EncryptedBackend:
                 return None
             if found.header and (key is None or not found.header.startswith(key.id)):
                 key = self._learned(thread, found.header)
-            row = self._row(key, found.row)
+            row = self._row(key, found.row, ns, id)
             frames = self._frames(thread, key, found.frames)
             return Stored(row, frames, self._writes(key, row.ref, found.writes))
 
@@ -109,7 +124,7 @@ class EncryptedBackend:
 
     def rows(self, query: Query) -> Sequence[Row]:
         def opened(found: Sequence[Row], key: DataKey | None) -> Sequence[Row]:
-            return [self._row(key, row) for row in found]
+            return [self._row(key, row, query.ns, query.id) for row in found]
 
         return self._opened(query.thread, lambda: self.inner.rows(query), opened)
 
@@ -123,7 +138,10 @@ class EncryptedBackend:
     def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         def opened(found: Outline, key: DataKey | None) -> Outline:
             # Checks of frames are those that the store compares.
-            return replace(found, rows=[self._untagged(key, row) for row in found.rows])
+            rows = [self._untagged(key, row) for row in found.rows]
+            if key is not None and rows:
+                self._places.note(rows[-1].ref, rows[-1].seq, key.id)
+            return replace(found, rows=rows)
 
         return self._opened(thread, lambda: self.inner.outline(thread, ns), opened)
 
@@ -157,6 +175,13 @@ class EncryptedBackend:
     def key_of(self, thread: str) -> DataKey | None:
         """Return the data key of a thread; None if it has none."""
         return self._renew([thread]).get(thread)
+
+    def placed(self, header: bytes, row: Row, seq: int) -> Row:
+        """Return a stored row of a thread with this header as it is stored in another place of the order."""
+        key = self._encryption.unwrapped(row.ref.thread, header) if is_tagged(row) and row.seq != seq else None
+        if key is None:
+            return row._replace(seq=seq)
+        return key.tag_row(key.untag_row(row)._replace(seq=seq))
 
     def header_for(self, thread: str, key: DataKey) -> bytes:
         """Return a header with which a thread has this data key."""
@@ -229,10 +254,17 @@ class EncryptedBackend:
             since = same
         raise _changing(thread)
 
-    def _row(self, key: DataKey | None, row: Row) -> Row:
+    def _row(self, key: DataKey | None, row: Row, ns: str | None, id: str | None) -> Row:
+        """Return a row that was asked for by these as it is in plain."""
         if self._is_sealed(row.ref.thread, row.body):
-            return self._known(key, row.ref.thread).open_row(row)
-        return self._untagged(key, row)
+            row = self._known(key, row.ref.thread).open_row(row)
+        else:
+            row = self._untagged(key, row)
+        if ns not in (None, row.ref.ns) or id not in (None, row.ref.id):
+            raise moved(row)
+        if key is not None:
+            self._places.note(row.ref, row.seq, key.id)
+        return row
 
     def _untagged(self, key: DataKey | None, row: Row) -> Row:
         if is_tagged(row):
@@ -267,13 +299,6 @@ class EncryptedBackend:
                 " from a copy"
             )
         return key
-
-
-def _sealed(save: Save, key: DataKey) -> Save:
-    if isinstance(save, SaveRow):
-        frames = [key.seal_frame(frame) for frame in save.frames]
-        return replace(save, row=key.seal_row(save.row), frames=frames, header=key.sent)
-    return replace(save, writes=[key.seal_write(save.ref, write) for write in save.writes], header=key.sent)
 
 
 def _changing(thread: str) -> Conflict:

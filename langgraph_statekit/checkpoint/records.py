@@ -56,7 +56,7 @@ class Row(NamedTuple):
         via: Id of the ancestor to walk to for delta history where it differs from `parent` (retention has
             removed what lay between); None: walk to `parent`.
         seq: Place in the thread's order over all namespaces (see `order`); no two rows of a thread share one.
-            Assigned by the store; 0 in a row that is not stored yet.
+            Assigned by the store; in a row that is not stored yet 0, or what it is sealed with (see `SaveRow.seq`).
         packed_keys: One frame key of 16 bytes for each channel version of the checkpoint, stored or not, joined. The
             first 8 bytes name the channel, the last 8 the version.
         packed_deltas: The 8-byte channel names of channels whose value must be rebuilt from ancestors, joined.
@@ -260,6 +260,11 @@ class SaveRow:
     def thread(self) -> str:
         """The thread that it changes."""
         return self.row.ref.thread
+
+    @property
+    def seq(self) -> int:
+        """The place that the row must get, since it is sealed with it; 0: any."""
+        return self.row.seq if self.header else 0
 
     @property
     def parent(self) -> Ref | None:

@@ -11,7 +11,9 @@ and those first bytes are associated data. The checks that stores see are made w
 would tell a short value. What is encrypted is compressed before, so its length depends on its content.
 
 What a row has outside of its body is read without the body, and retention changes some of it. So `via` begins with a
-tag of all that but `seq`, which the store gives: a hash with a key made of the data key.
+tag of all that and of `seq`: a hash with a key made of the data key. The store gives the `seq` in the step of the save,
+so a saver seals the one that it expects, and is refused if that is another one. Rows of before, whose tag does not
+cover it, have another mark.
 """
 
 from __future__ import annotations
@@ -50,8 +52,10 @@ _NONCE: Final = 12
 _CHECK: Final = 4
 _NAME: Final = HEADER_ID_BYTES + 2
 _PAD: Final = b"\x80"
-_TAGGED: Final = "\\!"
+_TAGGED: Final = "\\@"
 """What a tagged `via` begins with, and no storage text."""
+_UNPLACED: Final = "\\!"
+"""The same, where the tag does not cover `seq`."""
 _TAG_BYTES: Final = 12
 _TAG_END: Final = len(_TAGGED) + _TAG_BYTES * 4 // 3
 
@@ -216,7 +220,8 @@ class DataKey:
         """Undo `tag_row`."""
         tagged = row.via or ""
         plain = row._replace(via=tagged[_TAG_END + 1 :] if len(tagged) > _TAG_END else None)
-        if not compare_digest(tagged.encode(), self._tagged(plain).encode()):
+        mark = _UNPLACED if tagged.startswith(_UNPLACED) else _TAGGED
+        if not compare_digest(tagged.encode(), self._tagged(plain, mark).encode()):
             raise _corrupt(row.ref.thread, _named(row))
         return plain
 
@@ -233,10 +238,12 @@ class DataKey:
         data = self._open(head, frame.stored, thread, "a value", "frame", key)
         return Frame(key if len(frame.key) == KEY_BYTES else key + data[2 : 2 + _CHECK], data)
 
-    def _tagged(self, row: Row) -> str:
-        told = _address(*row.ref[1:], row.parent, row.via, row.hidden, row.packed_keys, row.packed_deltas, row.run_id)
+    def _tagged(self, row: Row, mark: str = _TAGGED) -> str:
+        place = () if mark == _UNPLACED else (row.seq,)
+        links = *row.ref[1:], row.parent, row.via, row.hidden
+        told = _address(*links, row.packed_keys, row.packed_deltas, row.run_id, *place)
         tag = blake2b(told, key=self._tags, digest_size=_TAG_BYTES).digest()
-        return f"{_TAGGED}{urlsafe_b64encode(tag).decode()}{'' if row.via is None else f'={row.via}'}"
+        return f"{mark}{urlsafe_b64encode(tag).decode()}{'' if row.via is None else f'={row.via}'}"
 
     def _check(self, key: bytes, check: bytes) -> bytes:
         return blake2b(key + check, key=self._checks, digest_size=_CHECK).digest()
@@ -271,9 +278,14 @@ def unsealed(thread: str) -> Corrupt:
     )
 
 
+def moved(row: Row) -> Corrupt:
+    """Return the error of a row that stands where another one belongs."""
+    return _corrupt(row.ref.thread, _named(row))
+
+
 def is_tagged(row: Row) -> bool:
     """Say whether a row has a tag."""
-    return row.via is not None and row.via.startswith(_TAGGED)
+    return row.via is not None and row.via.startswith((_TAGGED, _UNPLACED))
 
 
 def _named(row: Row) -> str:

@@ -182,3 +182,30 @@ def test_a_thread_that_only_the_older_state_takes_for_expired_lives_on(tiers: Ti
         assert len(put(saver, 1)) == 1
     with tiers.open_below() as below:
         assert len(history(below, "t")) == len(ids) + 1
+
+
+@pytest.mark.parametrize("mode", ["write_behind", "write_through"])
+def test_what_both_histories_have_in_one_place_is_sealed_anew(tiers: Tiers, mode: str) -> None:
+    """A label has no time of its own: it goes right behind the last checkpoint."""
+    keys = Encryption(KEYS, "first")
+    with tiers.open(mode=mode, encryption=keys, require_encryption=True) as saver:
+        old = put(saver, 3)
+        saver.flush()
+        put_back = tiers.hot.backup()
+        for label in ("one", "two"):
+            saver.label(config(id=old[0]), label)
+        saver.flush()
+        seqs = {row.ref.id: row.seq for row in saver.backend.outline("t").rows}
+    put_back()
+    with tiers.open(mode=mode, encryption=keys, require_encryption=True) as saver:
+        saver.label(config(id=old[1]), "three")
+        at = {row.ref.id: row.seq for row in saver.backend.outline("t").rows}["three"]
+        assert (at == seqs["one"]) is (mode == "write_behind")  # else it was uploaded with the save
+        saver.flush()
+        assert saver.labels("t").keys() == {"one", "two", "three"}
+        assert [*history(saver, "t")] == old
+    tiers.lose_hot()
+    with tiers.open(encryption=keys, require_encryption=True) as saver:
+        assert saver.labels("t").keys() == {"one", "two", "three"}
+        assert [*history(saver, "t")] == old
+        assert len({row.seq for row in saver.backend.outline("t").rows}) == 6

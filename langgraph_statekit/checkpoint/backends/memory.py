@@ -24,6 +24,7 @@ from langgraph_statekit.checkpoint.claims import (
     Held,
     LeasePage,
     LeaseQuery,
+    Misplaced,
     decide,
     fenced,
     is_late,
@@ -47,6 +48,7 @@ from langgraph_statekit.checkpoint.records import (
     SaveRow,
     Stored,
     Write,
+    is_made,
 )
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.tenants import of_tenant
@@ -112,7 +114,7 @@ class MemoryBackend:
             if is_rekeyed(save.header, (self._alive(save.thread) or Thread()).header):
                 return rekeyed(save.thread)
             saved = self._save_row(save) if isinstance(save, SaveRow) else self._save_writes(save.ref, save.writes)
-            if saved:
+            if is_made(saved):
                 self._threads[save.thread].header = self._threads[save.thread].header or save.header
                 self._live_on(save.thread)
             return saved
@@ -167,7 +169,7 @@ class MemoryBackend:
             ]
             return CellPage(found if query.refs is not None else page_of(query, found), clock_us())
 
-    def _save_row(self, save: SaveRow) -> int:
+    def _save_row(self, save: SaveRow) -> int | Exception:
         row, frames, at = save.row, save.frames, save.at
         with self._lock:
             thread = self._alive(row.ref.thread) or Thread()
@@ -175,9 +177,11 @@ class MemoryBackend:
                 return 0
             if any(f.data and f.base and not find(thread.frames, *f.base) for f in frames):
                 return 0
-            self._threads[row.ref.thread] = thread
             known = thread.rows.get(row.ref)
-            seq = known.seq if known else thread.free(row, at)
+            seq = known.seq if known else thread.free(row, at, save.seq)
+            if save.seq not in (0, seq):
+                return Misplaced(row.ref.thread, seq)
+            self._threads[row.ref.thread] = thread
             thread.seq = max(thread.seq, seq)
             thread.rows[row.ref] = row._replace(seq=seq)
             thread.early.pop(row.ref, None)

@@ -28,8 +28,10 @@ class Thread:
     until_us: int | None = None
     header: bytes = b""
 
-    def free(self, row: Row, at: int) -> int:
+    def free(self, row: Row, at: int, wanted: int) -> int:
         """The place of a new row."""
+        if wanted > self.seq:
+            return wanted
         parent = self.rows.get(row.ref._replace(id=row.parent)) if row.parent else None
         seq = place(at, self.seq, parent.seq if parent else 0)
         taken = {other.seq for other in self.rows.values()}

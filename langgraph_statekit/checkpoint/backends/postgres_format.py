@@ -8,14 +8,14 @@ from typing import Final
 from psycopg.rows import TupleRow
 
 from langgraph_statekit.checkpoint.backends.postgres_arrays import Blobs, Numbers, Texts
-from langgraph_statekit.checkpoint.claims import fenced, rekeyed
+from langgraph_statekit.checkpoint.claims import Misplaced, fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import Ref, Row, Save, SaveRow, SaveWrites, Write
 
 REKEYED: Final = 2
 Call = tuple[list[int], tuple[object, ...]]
 """Places of the saves that a call makes, and its arguments."""
-_SAVE_ROW: Final = f"({{schema}}.save_row_2({'$%d, ' * 18}$%d::jsonb, $%d, $%d))"
+_SAVE_ROW: Final = f"({{schema}}.save_row_2({'$%d, ' * 18}$%d::jsonb, $%d, $%d, $%d))"
 _SAVE_WRITES: Final = f"({{schema}}.save_writes_1({'$%d, ' * 9}$%d))"
 
 
@@ -50,7 +50,7 @@ def _row_args(save: SaveRow) -> tuple[object, ...]:
         Blobs(b"".join(frame.base) if frame.base else None for frame in stored),
         Blobs(frame.data for frame in stored),
         Blobs(frame.key for frame in kept.values() if frame.data is None),
-        *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.ttl_us, save.header or None),
+        *(save.at, RACE_US, save.token, save.parent is not None, row.audit, save.ttl_us, save.header or None, save.seq),
     )
 
 
@@ -82,6 +82,8 @@ def saved(save: Save, result: int | None) -> int | Exception:
     """Return how a save went."""
     if result == REKEYED:
         return rekeyed(save.thread)
+    if result is not None and result < 0:
+        return Misplaced(save.thread, -result)
     return fenced(save) if result is None else result
 
 

@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
-from langgraph_statekit.checkpoint.claims import Claim, Held, fenced, rekeyed
+from langgraph_statekit.checkpoint.claims import Claim, Held, Misplaced, fenced, rekeyed
 from langgraph_statekit.checkpoint.order import RACE_US
 from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
@@ -68,7 +68,7 @@ def save_arguments(save: Save) -> list[Argument]:
     parent = member_of(row.ref._replace(id=row.parent or ""))
     names = (_token(save.token), save.header, member_of(row.ref), parent, row.ref.ns, row.ref.thread)
     texts = (head_of(row), row.body, optional(row.run_id))
-    numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None), _life(save.ttl_us))
+    numbers = (save.at, save.at + RACE_US, len(gone), int(save.parent is not None), _life(save.ttl_us), save.seq)
     return ["save", *names, *texts, *numbers, *gone, *kept]
 
 
@@ -229,6 +229,8 @@ def saved(save: Save, reply: Any) -> int | Exception:
         return reply
     if reply == REKEYED:
         return rekeyed(save.thread)
+    if reply < 0:
+        return Misplaced(save.thread, -reply)
     return fenced(save) if reply == FENCED else int(reply)
 
 

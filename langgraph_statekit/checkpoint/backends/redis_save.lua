@@ -83,8 +83,10 @@ local function set_aside(keys, checks)
   return moved_heads
 end
 
--- The seq of a new row: see order.py, which gave `at`; it counts while the highest seq is at most `until_last`.
-local function place(at, until_last, last, parent)
+-- The seq of a new row: the wanted one above all others, or see order.py, which gave `at`; it counts while the highest seq
+-- is at most `until_last`.
+local function place(at, until_last, last, parent, wanted)
+  if wanted > last then return wanted end
   local seq = last + 1
   if at > 0 and last <= until_last then seq = math.max(at, (call('ZSCORE', order, parent) or 0) + 1) end
   while seq <= last and call('ZCOUNT', order, whole(seq), whole(seq)) > 0 do
@@ -109,12 +111,12 @@ end
 
 -- ARGV: token or '', header or '', member of the row and of its parent, namespace, thread, head and body, run, at and
 -- until when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the
--- thread's time to live from now on or '', keys of the frames to remove, then key and data of each other frame.
+-- thread's time to live from now on or '', the seq that it must get or 0, keys of the frames to remove, then key and data of each other frame.
 if verb == 'save' then
   if fenced(ARGV[2]) then return FENCED end
   if rekeyed(ARGV[3], header) then return REKEYED end
-  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life = unpack(ARGV, 4, 15)
-  local first = 16
+  local member, parent, ns, thread, head, body, run, at, until_last, removed, needs, life, wanted = unpack(ARGV, 4, 16)
+  local first = 17
   local gone = first - 1 + removed
   local keys, checks, frame_heads = {}, {}, {}
   for i = first, gone do
@@ -128,16 +130,17 @@ if verb == 'save' then
     frame_heads[#frame_heads + 1], frame_heads[#frame_heads + 2] = ARGV[i], frame
   end
   if needs == '1' and not call('ZSCORE', order, parent) and not complete(head, keys) then return 0 end
-  tiered(thread)
   local rev, last, top, early = unpack(call('HMGET', meta, 'rev', 'seq', 'h:' .. ns, 'e:' .. member))
-  local score, old = call('ZSCORE', order, member), nil
+  local known, old = call('ZSCORE', order, member), nil
+  wanted, last = tonumber(wanted), tonumber(last or 0)
+  local score = known or place(tonumber(at), tonumber(until_last), last, parent, wanted)
+  if wanted > 0 and wanted ~= tonumber(score) then return -score end
+  tiered(thread)
   rev = rev and whole(rev + 1) or now()
   local fields = { 'rev', rev }
-  if score then
+  if known then
     old = call('HGET', heads, name_of(score))
   else
-    last = tonumber(last or 0)
-    score = place(tonumber(at), tonumber(until_last), last, parent)
     call('ZADD', order, whole(score), member)
     fields[3], fields[4] = 'seq', whole(math.max(score, last))
     if not hidden(head) and (not top or tonumber(top, 16) < score) then

@@ -34,6 +34,7 @@ from langgraph_statekit.checkpoint.claims import (
     Held,
     LeasePage,
     LeaseQuery,
+    Misplaced,
     fenced,
     is_rekeyed,
     rekeyed,
@@ -297,10 +298,14 @@ def _save_row(db: sqlite3.Connection, save: SaveRow) -> int | Exception:
         return 0
     if not all(has(db, tid, *frame.base) for frame in save.frames if frame.data and frame.base):
         return 0
+    is_new = seq is None
     if seq is None:
-        seq = place(save.at, last, parent or 0)
+        seq = save.seq if save.seq > last else place(save.at, last, parent or 0)
         while seq <= last and db.execute("SELECT 1 FROM rows WHERE tid = ? AND seq = ?", (tid, seq)).fetchone():
             seq += 1
+    if save.seq not in (0, seq):
+        return Misplaced(thread, seq)
+    if is_new:
         db.execute("DELETE FROM early WHERE tid = ? AND ns = ? AND id = ?", (tid, ns, id))
     tid, rev = life.touch(db, thread, seq)
     packed = row.packed_keys, row.packed_deltas

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.objects.layout import Entry, Head, Segment, batch_names
+from langgraph_statekit.checkpoint.claims import Misplaced
 from langgraph_statekit.checkpoint.order import place
 from langgraph_statekit.checkpoint.records import Frame, Query, Ref, Row
 
@@ -55,7 +56,9 @@ def needs_segments(head: Head, row: Row, frames: Sequence[Frame]) -> bool:
     return not known.issuperset(row.keys)
 
 
-def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Frame], name: bytes, at: int) -> Head:
+def placed(
+    head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Frame], name: bytes, at: int, wanted: int = 0
+) -> Head:
     """Return the head after a put whose body and frames stand in data object `name`.
 
     Args:
@@ -66,6 +69,10 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         frames: What was put.
         name: Where it stands.
         at: The time in the row's id.
+        wanted: The place that it must get, see `SaveRow.seq`.
+
+    Raises:
+        Misplaced: It gets another one.
     """
     entries = {entry.row.ref: entry for entry in head.entries}
     known = entries.pop(row.ref, None) or deep.get(row.ref)
@@ -79,7 +86,9 @@ def placed(head: Head, deep: Mapping[Ref, Entry], row: Row, frames: Sequence[Fra
         siblings = [e for e in deep.values() if e.row.ref.ns == row.ref.ns and not e.row.hidden and e is not known]
         for latest in sorted(siblings, key=_seq)[-1:]:
             entries.setdefault(latest.row.ref, latest)
-    seq = known.row.seq if known else _free(head, row, at)
+    seq = known.row.seq if known else wanted if wanted > head.seq else _free(head, row, at)
+    if wanted not in (0, seq):
+        raise Misplaced(row.ref.thread, seq)
     early = dict(head.early)
     batches = (known.batches if known else b"") + early.pop((row.ref.ns, row.ref.id), b"")
     frames_now = _patched({**(known.frames if known else {}), **own}, put, put)

@@ -28,7 +28,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import (
 )
 from langgraph_statekit.checkpoint.backends.objects.reader import Gone, Reader
 from langgraph_statekit.checkpoint.backends.objects.turns import lane_of, pauses
-from langgraph_statekit.checkpoint.claims import fenced, is_late, is_rekeyed, rekeyed
+from langgraph_statekit.checkpoint.claims import Misplaced, fenced, is_late, is_rekeyed, rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import Frame, Ref, Row, Save, SaveRow, SaveWrites, Write, is_made
 from langgraph_statekit.checkpoint.run import Threads
@@ -123,9 +123,8 @@ class Saving:
                 if head.epoch != upload.epoch:
                     continue
                 if any(entry.data == upload.name for entry in head.entries):
-                    return (
-                        head.rev
-                    )  # an earlier attempt, though another writer replaced the head before it was confirmed
+                    # An earlier attempt, though another writer replaced the head before it was confirmed.
+                    return head.rev
                 if is_late(save.token, head.lease):
                     if self._heads.is_late(save):
                         return fenced(save)
@@ -140,6 +139,10 @@ class Saving:
                             return 0
                         continue
                     new, waste = self._placed(head, upload, save)
+                except Misplaced as misplaced:
+                    if self._reader.fresh(thread)[1] == tag:
+                        return misplaced
+                    continue
                 except Gone as gone:
                     if self._reader.fresh(thread)[1] == tag:
                         raise Corrupt(f"{gone} is missing in the store; restore the thread from a copy") from gone
@@ -169,7 +172,7 @@ class Saving:
 
     def _placed(self, head: Head, upload: _Upload, save: SaveRow) -> tuple[Head, Sequence[bytes]]:
         deep = self._reader.deep(head) if needs_segments(head, save.row, save.frames) else {}
-        new = placed(head, deep, save.row, save.frames, upload.name, save.at)
+        new = placed(head, deep, save.row, save.frames, upload.name, save.at, save.seq)
         if save.ttl_us is not None:
             new = replace(new, ttl_us=save.ttl_us)
         new = self._reader.lived_on(new)

@@ -123,6 +123,7 @@ class TieredSaver(StatekitSaver):
         )
         self.tiers = tiered
         super().__init__(tiered, tenant=tenant, **options)
+        tiered.moving.placed = getattr(self.backend, "placed", tiered.moving.placed)
         self._audit = hot._audit  # an option of that store
 
     def flush(self) -> None:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import merged
 from langgraph_statekit.checkpoint.backends.tiered.layout import Pack, Place
+from langgraph_statekit.checkpoint.claims import NEEDS_KEYS
 from langgraph_statekit.checkpoint.frames import with_bases
-from langgraph_statekit.checkpoint.records import Frame, Row
+from langgraph_statekit.checkpoint.records import Frame, Row, from_text
+from langgraph_statekit.errors import Misuse
+
+Placed = Callable[[bytes, Row, int], Row]
+"""Returns a row of a thread with this header in another place of the order."""
+
+
+def unsealed(header: bytes, row: Row, seq: int) -> Row:
+    """See `Placed`; what is encrypted is sealed with its place."""
+    if header and row.seq != seq:
+        raise Misuse(f"thread {from_text(row.ref.thread)!r} is encrypted, and was not uploaded: {NEEDS_KEYS}")
+    return row._replace(seq=seq)
 
 
 def joined(
-    held: Thread, pack: Pack, places: Mapping[Place, int], seq: int, *, ahead: bool = False
+    held: Thread,
+    pack: Pack,
+    places: Mapping[Place, int],
+    seq: int,
+    place_at: Callable[[Row, int], Row],
+    *,
+    ahead: bool = False,
 ) -> tuple[Pack, bool]:
     """Return what a hot store's view of a thread adds to what the cold one has, and whether it is all there is.
 
@@ -25,6 +43,7 @@ def joined(
         pack: What the hot store has, or has removed.
         places: `seq` of every checkpoint there.
         seq: The last one given away there.
+        place_at: Returns a row in another place.
         ahead: The hot store lost nothing, but missed what the cold one took alone: its checkpoints keep their places.
     """
     known = {(ref.ns, ref.id): row.seq for ref, row in held.rows.items()}
@@ -38,7 +57,7 @@ def joined(
             known[place] = next(seq for seq in count(row.seq) if seq not in known.values())
         elif place not in known:
             last = known[place] = max(row.seq, last + 1)
-        rows[place] = row._replace(seq=known[place])
+        rows[place] = place_at(row, known[place])
     stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}
     writes = {place: merged(stored.get(place, ()), each) for place, each in pack.writes.items()}
     return replace(pack, rows=rows, writes=writes), False
@@ -75,12 +94,12 @@ def missing(held: Thread, whole: Pack, touched: Pack) -> list[Place]:
     return list(found)
 
 
-def regained(held: Thread, whole: Pack, touched: Pack) -> Pack:
+def regained(held: Thread, whole: Pack, touched: Pack, place_at: Callable[[Row, int], Row]) -> Pack:
     """Return what a hot store that went back in time adds to what the cold one has; that stays as it is.
 
     Only what the hot store has noted as changed is added: all else was uploaded once, and if the cold store has not got
     it, it was removed. No removal counts, as newer checkpoints of the cold store may need what went. Arguments as of
-    `missing`.
+    `missing` and `joined`.
     """
     known = {(ref.ns, ref.id) for ref in held.rows}
     taken = {row.seq for row in held.rows.values()}
@@ -90,7 +109,7 @@ def regained(held: Thread, whole: Pack, touched: Pack) -> Pack:
         row = whole.rows[place]
         seq = next(seq for seq in count(row.seq) if seq not in taken)
         taken.add(seq)
-        rows[place] = row._replace(seq=seq)
+        rows[place] = place_at(row, seq)
     frames = {key: Frame(key, data) for key, data in whole.frames.items()}
     needed = with_bases(frames, {key for row in rows.values() for key in row.keys}) - held.frames.keys()
     stored = {(ref.ns, ref.id): list(each.values()) for ref, each in held.writes.items()}

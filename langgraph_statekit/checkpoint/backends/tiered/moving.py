@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
-from langgraph_statekit.checkpoint.backends.tiered.joining import joined, missing, regained
+from langgraph_statekit.checkpoint.backends.tiered.joining import Placed, joined, missing, regained, unsealed
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead
 from langgraph_statekit.checkpoint.backends.tiered.packs import Gone
@@ -38,9 +39,11 @@ class Moving:
     Attributes:
         regained: Called with a thread of which the hot store came back in an older state than the cold one has, and
             with how many checkpoints differ, once both have all of it.
+        placed: See `Placed`; one of an encrypted saver seals anew.
     """
 
     regained: Callable[[str, int], None] = staticmethod(lambda thread, count: None)
+    placed: Placed = staticmethod(unsealed)
 
     def __init__(self, hot: Tier, cold: Cold, reading: Reading) -> None:
         self._hot, self._cold, self._reading = hot, cold, reading
@@ -111,7 +114,9 @@ class Moving:
             found = self._reading.own_image(thread)
             if found is None or found[0].gen != head.gen:
                 return None
-            pack, complete = joined(found[1], changes.pack, changes.places, changes.seq, ahead=head.ahead)
+            place_at = partial(self.placed, changes.header or base.header)
+            told = changes.pack, changes.places, changes.seq
+            pack, complete = joined(found[1], *told, place_at, ahead=head.ahead)
         made = _next(base, changes, pack)
         if pack.gone_rows and made.packs:  # in the same step, so that what was removed is in no pack, whoever dies
             try:
@@ -150,12 +155,12 @@ class Moving:
         lacks = missing(found[1], whole.pack, touched.pack)
         if not lacks and head.header in (b"", whole.header):
             return True
-        pack = regained(found[1], whole.pack, touched.pack)
+        header = head.header or whole.header  # that of the hot store may be wrapped with a key that is gone
+        pack = regained(found[1], whole.pack, touched.pack, partial(self.placed, header))
         new = head
         if not pack.empty:
             base = _own(head)
             until_us = max(head.until_us, whole.until_us or 0) if head.until_us else None
-            header = head.header or whole.header  # that of the hot store may be wrapped with a key that is gone
             new = replace(_next(base, whole, pack), header=header, ttl_us=head.ttl_us, until_us=until_us)
             if self._cold.append(new, pack, tag) is None:
                 return None

@@ -1,10 +1,11 @@
--- Saves a row and returns the rev that it gave the thread. NULL if the token comes too late; 2 if it is sealed with
--- another key; 0 if a base (key and check together) is not stored; then nothing changed. Where a new row goes is told in order.py.
+-- As save_row_1, but returns the rev that the row gave its thread, by which retention is due. A new row gets the wanted
+-- seq, with which an encrypted saver has sealed it, if that is above all others; if the row gets or has another seq than a
+-- wanted one (0: any), nothing changes, and that one is returned, negative.
 CREATE FUNCTION {schema}.save_row_2(
     thread text, space text, name text, up text, walk text, hide boolean, run text,
     row_keys bytea, row_deltas bytea, row_body bytea,
     frame_keys bytea[], frame_bases bytea[], frame_data bytea[], gone bytea[], id_us bigint, race_us bigint, fence bigint,
-    needs_parent boolean, readable jsonb, life bigint, sent bytea
+    needs_parent boolean, readable jsonb, life bigint, sent bytea, wanted_seq bigint
 ) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     last_seq bigint;
@@ -55,7 +56,14 @@ BEGIN
             AND seq = 0 AND NOT EXISTS (SELECT 1 FROM {schema}.rows r WHERE r.thread_id = thread LIMIT 1);
         RETURN CASE WHEN refused THEN 2 ELSE 0 END;
     END IF;
-    IF id_us = 0 OR last_seq - id_us > race_us THEN
+    IF wanted_seq > 0 THEN
+        SELECT seq INTO got_seq FROM {schema}.rows WHERE thread_id = thread AND ns = space AND id = name;
+    END IF;
+    IF got_seq IS NOT NULL THEN
+        next_seq := got_seq;
+    ELSIF wanted_seq > last_seq THEN
+        next_seq := wanted_seq;
+    ELSIF id_us = 0 OR last_seq - id_us > race_us THEN
         next_seq := last_seq + 1;
     ELSIF id_us > last_seq THEN
         next_seq := id_us;
@@ -65,6 +73,9 @@ BEGIN
         WHILE EXISTS (SELECT 1 FROM {schema}.rows WHERE thread_id = thread AND seq = next_seq) LOOP
             next_seq := next_seq + 1;
         END LOOP;
+    END IF;
+    IF wanted_seq > 0 AND next_seq <> wanted_seq THEN
+        RETURN -next_seq;
     END IF;
     INSERT INTO {schema}.rows AS r (thread_id, ns, id, seq, parent, via, hidden, run_id, keys, deltas, body, metadata)
         VALUES (thread, space, name, next_seq, up, walk, hide, run, row_keys, row_deltas, row_body, readable)
@@ -105,5 +116,5 @@ CREATE OR REPLACE FUNCTION {schema}.save_row_1(
 ) RETURNS integer LANGUAGE sql AS $$
     SELECT (CASE WHEN done > 2 THEN 1 ELSE done END)::integer FROM {schema}.save_row_2(
         thread, space, name, up, walk, hide, run, row_keys, row_deltas, row_body, frame_keys, frame_bases, frame_data,
-        gone, id_us, race_us, fence, needs_parent, readable, life, sent) AS done
+        gone, id_us, race_us, fence, needs_parent, readable, life, sent, 0) AS done
 $$;
