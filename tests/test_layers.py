@@ -96,7 +96,7 @@ LAYERS = [
     {"watchdog.errors", "watchdog.seen", "watchdog.beat", "watchdog.watcher"},
     {"watchdog.parts", "watchdog.spending", "watchdog.concerns"},
     {"watchdog.runs", "watchdog.wire"},
-    {"watchdog.tasks", "watchdog.process"},
+    {"watchdog.tasks", "watchdog.process", "watchdog.told"},
     {"watchdog.child", "watchdog.supervise"},
     {"watchdog.watchdog", "watchdog.node"},
     {"watchdog.takeover"},
