@@ -87,11 +87,18 @@ def _asked(home: Home, module: str, *arguments: str) -> Any:
 
 
 def rendered(page: str, results: dict[str, Any]) -> str:
-    """Return the page with the tables between its markers written anew."""
-    for name, table in (("prompts", prompts), ("others", others), ("facts", facts), ("parts", parts), ("kit", kit)):
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n{table(results)}\n{end}{rest.partition(end)[2]}"
+    """Return the page with the tables between its markers written anew; those of questions without an answer stay."""
+    for name, table, questions in (
+        ("prompts", prompts, {"chat"}),
+        ("others", others, CHATS.keys() - {"chat"}),
+        ("facts", facts, {"facts"}),
+        ("parts", parts, {"facts"}),
+        ("kit", kit, {"kit"}),
+    ):
+        if questions <= results.keys():
+            begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+            before, _, rest = page.partition(begin)
+            page = f"{before}{begin}\n{table(results)}\n{end}{rest.partition(end)[2]}"
     return page
 
 

@@ -100,6 +100,8 @@ def test_a_page_gets_its_tables_anew_and_nothing_else() -> None:
     for table in (prompts, others, facts, parts, kit):
         assert table(results) in page
     assert rendered(page, results) == page
+    some = {question: found for question, found in results.items() if question in ("chat", "about")}
+    assert rendered(page.replace("others: begin -->", "others: begin -->\nof before"), some).count("of before") == 1
     assert "fails: no such package" in page
     assert page.startswith("# Title")
     assert page.endswith("end")
