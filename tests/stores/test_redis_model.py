@@ -19,7 +19,7 @@ from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from tests.servers import Server
 from tests.stores.redis_nodes import node, redis_binary, started
 from tests.stores.redis_threads import fresh
-from tests.stores.verbs import frame, ordered, prune, row, save, save_writes
+from tests.stores.verbs import frame, made, ordered, prune, row, save, save_writes
 
 THREADS = ("t", "a:b", "{x}", "", "user*1")
 NAMESPACES = ("", "n", "n:1", "=n")
@@ -81,8 +81,8 @@ class History:
 
     def save(self) -> None:
         saves = [self.pick.choice((self.row, self.row, self.writes))() for _ in range(self.pick.randrange(1, 5))]
-        first, second = (store.save(saves) for store in self.stores)
-        assert list(first) == list(second)
+        first, second = (made(store, saves) for store in self.stores)
+        assert first == second
 
     def change(self) -> None:
         thread = self.pick.choice(THREADS)

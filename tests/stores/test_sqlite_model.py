@@ -21,7 +21,7 @@ from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row
 from langgraph_statekit.checkpoint.retention import keep_only, without_runs
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from tests.faces import checkpoint, config, metadata
-from tests.stores.verbs import deltas, frame, key, ordered, prune, row, save, save_writes
+from tests.stores.verbs import deltas, frame, key, made, ordered, prune, row, save, save_writes
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ class History:
         )
         late = self.pick.random() < 0.2
         calls: dict[str, Callable[[Backend], Any]] = {
-            "save": lambda store: list(store.save(batch)),
+            "save": lambda store: made(store, batch),
             "apply": lambda store: store.apply(thread, store.outline(thread).rev + late, change),
             "prune": lambda store: prune(store, thread),
             "copy": lambda store: store.copy_thread(thread, other, operation),

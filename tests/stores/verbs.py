@@ -31,6 +31,11 @@ def frame(key: bytes, value: bytes, base: Frame | None = None, *, check: bytes |
     return Frame(key, b"\1" + (b"\2" if base else b"\0") + check + chain + value)
 
 
+def made(store: Backend, saves: Sequence[Save]) -> list[bool]:
+    """Make saves, and say for each whether it was made: what a rev is counted from differs by store."""
+    return [is_made(result) for result in store.save(saves)]
+
+
 def save(store: Backend, row: Row, frames: Sequence[Frame] = ()) -> bool:
     """Save a checkpoint alone."""
     return save_one(store, SaveRow(row, frames, clock_us(row.ref.id)))
