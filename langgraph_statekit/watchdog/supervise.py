@@ -186,7 +186,12 @@ class Call:
             leased = with_counter(leased, self._seen)
         # What a command changes at once is in no checkpoint that the saver sees.
         told = not (in_child or commanded) and is_told(self._graph, given, config, request.options, request.parts)
-        graph = telling(self._graph, self._saver, self._thread_id, self._seen.saved) if told else self._graph
+
+        def hear(id: str, number: int, values: Any, next: Sequence[str]) -> None:
+            if self._current is run and not run.over:  # else it was left behind, and its last save came through late
+                self._seen.saved(id, number, values, next)
+
+        graph = telling(self._graph, self._saver, self._thread_id, hear) if told else self._graph
         job = Job(graph, given, leased, request.options, request.parts, request.control, told)
         mailbox: Any = LoopMailbox() if self._is_async else Waiting()
         kind: type[Run] = ChildRun if in_child else LoopRun if self._is_async else ThreadRun

@@ -66,13 +66,14 @@ def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear) -> G
     kind = type(f"Telling{type(saver).__name__}", (_Telling, type(saver)), {})
     teller, copied = copy.copy(saver), copy.copy(graph)
     teller.__class__ = kind
-    vars(teller)["_told"] = told
+    vars(teller).update(_told=told, _begun=False)
     copied.checkpointer = teller
     return copied
 
 
 class _Telling(StatekitSaver):
     _told: Callable[[RunnableConfig, Checkpoint, CheckpointMetadata], None]
+    _begun: bool
 
     def put(
         self,
@@ -97,14 +98,15 @@ class _Telling(StatekitSaver):
         return stored
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        found = super().get_tuple(config)
-        if found is not None:
-            self._told(found.config, found.checkpoint, found.metadata)
-        return found
+        return self._begins(super().get_tuple(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        found = await super().aget_tuple(config)
-        if found is not None:
+        return self._begins(await super().aget_tuple(config))
+
+    def _begins(self, found: CheckpointTuple | None) -> CheckpointTuple | None:
+        """Tell of what is read first: that is the run's beginning, all else is read by its nodes."""
+        begun, self._begun = self._begun, True
+        if found is not None and not begun:
             self._told(found.config, found.checkpoint, found.metadata)
         return found
 

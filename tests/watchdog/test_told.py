@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels import UntrackedValue
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
@@ -200,3 +201,23 @@ def test_the_last_step_of_a_run_is_checked_too(memory: StatekitSaver) -> None:
     dog = Watchdog(_loop(memory), checks=[rule], policy=lambda finding, attempt: Fail())
     with pytest.raises(GaveUp, match="count stays below 4"):
         dog.invoke({"count": 0}, {"configurable": {"thread_id": "t"}})
+
+
+def test_what_a_node_reads_of_its_thread_is_no_step_of_the_run(memory: StatekitSaver) -> None:
+    def read(state: State, config: RunnableConfig) -> State:
+        if state["count"] == 3:
+            older = list(memory.list({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}))[2]
+            assert older.checkpoint["channel_values"]["count"] < 3
+            config["configurable"]["__pregel_checkpointer"].get_tuple(older.config)
+            raise ValueError("it did not work")
+        return {"count": state["count"] + 1}
+
+    graph = StateGraph(State)
+    graph.add_node("work", read)
+    graph.add_edge(START, "work")
+    graph.add_conditional_edges("work", lambda state: "work" if state["count"] < 9 else END, ["work", END])
+    rule = Invariant("count rises", lambda before, after: after.get("count", 0) >= before.get("count", 0))
+    with pytest.raises(ValueError, match="it did not work"):
+        Watchdog(graph.compile(checkpointer=memory), checks=[rule]).invoke(
+            {"count": 0}, {"configurable": {"thread_id": "t"}}
+        )
