@@ -57,10 +57,15 @@ def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear) -> G
     The saver shares all with the given one.
     """
 
+    shown = graph.stream_channels_asis
+    # No checkpoint has a channel that nothing was written to; one with a reducer has a value all the same.
+    channels: dict[str, Any] = {name: graph.channels[name] for name in _shown(graph)}
+    unwritten = {name: channel.get() for name, channel in channels.items() if channel.is_available()}
+
     def told(config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
         at = config["configurable"]
         if at.get("checkpoint_ns", "") == "" and str(at["thread_id"]) == thread_id:
-            state = _state(checkpoint["channel_values"], graph.stream_channels_asis)
+            state = _state({**unwritten, **checkpoint["channel_values"]}, shown)
             hear(checkpoint["id"], metadata.get("step", -1), state, tuple(_next(graph, checkpoint)))
 
     kind = type(f"Telling{type(saver).__name__}", (_Telling, type(saver)), {})

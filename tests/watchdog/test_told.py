@@ -93,8 +93,7 @@ class Listening:
     def __call__(self, view: View) -> Finding | None:
         if view.step is not None and view.step.id not in self._ids:
             self._ids.append(view.step.id)
-            values = {name: value for name, value in view.step.values.items() if value != []}
-            self.told.append((view.step.number, values, view.step.next))
+            self.told.append((view.step.number, dict(view.step.values), view.step.next))
         return None
 
 
