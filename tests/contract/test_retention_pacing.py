@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import pairwise
 
 import pytest
@@ -17,13 +16,6 @@ from tests.stores_under_test import Store
 
 KEEP = 5
 PERIOD = 16
-
-
-@pytest.fixture
-def opened(store: Store) -> Iterator[Callable[[Retention], StatekitSaver]]:
-    """Return a maker of savers of one store, each of which knows as little of the others as a process does."""
-    with ExitStack() as stack:
-        yield lambda retention: stack.enter_context(store.open(retention=retention))
 
 
 @pytest.mark.without("encryption", "retention")
@@ -45,21 +37,24 @@ def test_a_saved_row_raises_the_rev_by_one_and_the_reply_says_so(store: Store) -
 
 @pytest.mark.parametrize("processes", [1, 3, 8, None])
 def test_a_thread_that_many_processes_save_to_is_bounded_and_each_period_has_one_pass(
-    store: Store, store_name: str, opened: Callable[[Retention], StatekitSaver], processes: int | None
+    store: Store, store_name: str, processes: int | None
 ) -> None:
-    """None: each put is of a process of its own."""
+    """Each saver knows as little of the others as a process does. None: each put is of a process of its own."""
     if store_name.startswith("evicting"):
         pytest.skip("what comes back from the cold store begins anew in the count")
-    retention = Retention(keep_last=KEEP)
-    savers = [opened(retention) for _ in range(processes or 0)]
-    with store.open(retention=None) as looker:
-        at, lengths, revs = config(), list[int](), list[int]()
+    at, lengths, revs = config(), list[int](), list[int]()
+    with ExitStack() as stack, store.open(retention=None) as looker:
+        savers = [stack.enter_context(_opened(store)) for _ in range(processes or 0)]
         for number in range(5 * PERIOD):
-            saver = savers[number % processes] if processes else opened(retention)
-            at = saver.put(at, checkpoint({"x": LONG}, {"x": 1}), metadata(), {})
+            with nullcontext(savers[number % processes]) if processes else _opened(store) as saver:
+                at = saver.put(at, checkpoint({"x": LONG}, {"x": 1}), metadata(), {})
             lengths.append(len([*looker.list(config())]))
             revs.append(looker.backend.outline("t").rev)
     passed = [after for before, after in pairwise(lengths) if after <= before]
     assert max(lengths) <= KEEP + PERIOD
     assert set(passed) == {KEEP}
     assert -2 <= len(passed) - (revs[-1] - revs[0]) / PERIOD <= 1, "the first ones may find the thread too short"
+
+
+def _opened(store: Store) -> StatekitSaver:
+    return store.open(retention=Retention(keep_last=KEEP))
