@@ -12,12 +12,14 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from langgraph_statekit.checkpoint.backend import Backend
+from langgraph_statekit.checkpoint.backends import postgres_format
 from langgraph_statekit.checkpoint.backends.memory import MemoryBackend
 from langgraph_statekit.checkpoint.backends.postgres import PostgresBackend, PostgresSaver
+from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.frames import CHAIN_FRAMES
 from langgraph_statekit.checkpoint.records import Change, Frame, Query, Ref, Row, Save, SaveRow, SaveWrites, is_made
 from langgraph_statekit.checkpoint.saver import StatekitSaver
-from langgraph_statekit.errors import DataError
+from langgraph_statekit.errors import DataError, Fenced
 from tests.stores.pg import backend, counting_proxy, frames, numbered, query, together, write
 from tests.stores.verbs import frame, key, prune, save
 
@@ -191,6 +193,25 @@ def test_one_bad_save_of_a_batch_fails_alone(store: PostgresBackend) -> None:
     stored = store.load("t", "", None)
     assert stored is not None
     assert (stored.row.seq, stored.writes) == (1, [write("task", 0)])
+
+
+def test_a_worker_of_the_release_before_saves_and_is_refused_as_ever(
+    store: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = postgres_format._SAVE_ROW
+    refused = frame(key(1, 1), b"delta", frame(key(1, 0), b"missing"))
+    saves = [
+        SaveRow(numbered("t", 1), frames(1)),
+        SaveRow(numbered("t", 2), [refused]),
+        SaveRow(numbered("t", 2), [], header=b"8 bytes."),
+        SaveRow(numbered("t", 2), [], token=1),
+    ]
+    monkeypatch.setattr(postgres_format, "_SAVE_ROW", now.replace("save_row_2", "save_row_1"))
+    made, lacks, rekeyed, late = store.save(saves)
+    assert (made, lacks, type(rekeyed), type(late)) == (1, 0, Rekeyed, Fenced)
+    monkeypatch.undo()
+    rev = store.outline("t").rev
+    assert store.save([saves[0]]) == [rev + 1]
 
 
 def test_a_batch_is_one_commit_and_keeps_the_order_of_each_thread(url: str, schema: str) -> None:
