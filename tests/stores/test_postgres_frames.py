@@ -198,7 +198,7 @@ def test_one_bad_save_of_a_batch_fails_alone(store: PostgresBackend) -> None:
 def test_a_worker_of_the_release_before_saves_and_is_refused_as_ever(
     store: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = postgres_format._SAVE_ROW
+    now, args_of = postgres_format._SAVE_ROW, postgres_format._row_args
     refused = frame(key(1, 1), b"delta", frame(key(1, 0), b"missing"))
     saves = [
         SaveRow(numbered("t", 1), frames(1)),
@@ -206,7 +206,9 @@ def test_a_worker_of_the_release_before_saves_and_is_refused_as_ever(
         SaveRow(numbered("t", 2), [], header=b"8 bytes."),
         SaveRow(numbered("t", 2), [], token=1),
     ]
-    monkeypatch.setattr(postgres_format, "_SAVE_ROW", now.replace("save_row_2", "save_row_1"))
+    before = now.replace("save_row_2", "save_row_1").replace(", $%d)", ")")
+    monkeypatch.setattr(postgres_format, "_SAVE_ROW", before)
+    monkeypatch.setattr(postgres_format, "_row_args", lambda save: args_of(save)[:-1])
     made, lacks, rekeyed, late = store.save(saves)
     assert (made, lacks, type(rekeyed), type(late)) == (1, 0, Rekeyed, Fenced)
     monkeypatch.undo()
