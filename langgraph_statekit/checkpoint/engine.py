@@ -97,7 +97,8 @@ class Engine(Requests):
         self._frames.note(row, [key for key, plain in plains if plain is not None])
         if (schema := codec.schema(row.ref.ns)) is not None:
             self._frames.settled.put((row.ref, schema.version), True, 0)
-        await self._retain(thread, rev)
+        if self.retention is not None and self.pacing.due(thread, rev, self.retention.keep_last):
+            await self._retain(thread, rev, self.retention)
         if self.sweeping is not None:
             self.sweeping.now_and_then()
         return config_of(row.ref, token)
@@ -181,11 +182,7 @@ class Engine(Requests):
     async def _retention(self, thread: str, retention: Retention) -> int:
         return await self._change(thread, lambda outline: apply_policy(outline, retention, time.time_ns() // 1000))
 
-    async def _retain(self, thread: str, rev: int) -> None:
-        """Apply the retention if it is due with the row that gave the thread this `rev`."""
-        retention = self.retention
-        if retention is None or not self.pacing.due(thread, rev, retention.keep_last):
-            return
+    async def _retain(self, thread: str, rev: int, retention: Retention) -> None:
         try:
             left = await self.retain(thread, retention)
         except StatekitError as error:  # the save is done; the next pass removes what stays

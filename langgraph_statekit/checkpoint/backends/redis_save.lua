@@ -111,7 +111,8 @@ end
 
 -- ARGV: token or '', header or '', member of the row and of its parent, namespace, thread, head and body, run, at and
 -- until when it counts, number of frames to remove, whether its parent must be stored if not all frames are (1), the
--- thread's time to live from now on or '', the seq that it must get or 0, keys of the frames to remove, then key and data of each other frame.
+-- thread's time to live from now on or '', the seq that it must get or 0, keys of the frames to remove, then key and data
+-- of each other frame.
 if verb == 'save' then
   if fenced(ARGV[2]) then return FENCED end
   if rekeyed(ARGV[3], header) then return REKEYED end
