@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from benchmarks.bench import Bench, Numbers, check
 from benchmarks.state import config
 
-FULL = {"steps": 1_000, "rounds": 5, "threads": 100, "idle_s": 10}
+FULL = {"steps": 1_000, "rounds": 11, "threads": 100, "idle_s": 10}
 QUICK = {"steps": 30, "rounds": 1, "threads": 5, "idle_s": 1}
 REPEATS = 1
 MODES = ("async",)
@@ -106,12 +106,13 @@ def _next(count: int) -> int:
 
 
 async def _compared(bench: Bench, saver: Any, prefix: str, work: Any) -> Numbers:
-    """Return what runs take, watched and not, in turns; ratios are of a round, so that slow minutes touch both."""
+    """Return what runs take, watched and not; ratios are of a round, so that slow minutes touch both."""
     graph = _graph(saver, bench.size["steps"], work)
     taken: dict[str, list[float]] = {"plain": [], "watched": []}
     worked: dict[str, list[float]] = {"plain": [], "watched": []}
     for number in range(-1, bench.size["rounds"]):
-        for name, app in (("plain", graph), ("watched", _watched(bench, graph))):
+        runs = [("plain", graph), ("watched", _watched(bench, graph))]
+        for name, app in reversed(runs) if number % 2 else runs:
             at: Any = {**config(f"{prefix} {name} {number}"), "recursion_limit": bench.size["steps"] + 10}
             started, working = perf_counter(), process_time()
             after = await app.ainvoke({"count": 0}, at, durability="sync")

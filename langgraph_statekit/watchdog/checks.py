@@ -29,18 +29,23 @@ class ItemDeadline:
         require_numbers(float, 0, seconds=self.seconds)
         _require_callable(key=self.key)
 
-    def mark(self, values: Any) -> Any:
-        """Return the item."""
-        return None if self.key is None else self.key(values)
+    @property
+    def mark(self) -> Callable[[Any], Any]:
+        """Returns the item of a state."""
+        return self.key or _nothing
 
     def __call__(self, view: View) -> Finding | None:
         """Return what is too late."""
-        named = [task for task in view.running if task.item is not None] if view.running else ()
-        for task in named:
-            if view.now_s - task.item_s > self.seconds:
-                return self._late(str(task.item), None)
+        named = False
+        for task in view.running:
+            if task.item is not None:
+                named = True
+                if view.now_s - task.item_s > self.seconds:
+                    return self._late(task.item, None)
+        if named or self.key is None:
+            return None
         mark = _newest(view, self)
-        if not named and self.key is not None and mark and view.now_s - mark.step.at_s > self.seconds:
+        if mark and view.now_s - mark.step.at_s > self.seconds:
             return self._late(mark.text, mark.step.id)
         return None
 
@@ -102,9 +107,10 @@ class NoProgress:
             require_numbers(float, 0, seconds=self.seconds)
         _require_callable(project=self.project)
 
-    def mark(self, values: Any) -> Any:
-        """Return what must change."""
-        return values if self.project is None else self.project(values)
+    @property
+    def mark(self) -> Callable[[Any], Any]:
+        """Returns what of a state must change."""
+        return self.project or _whole
 
     def __call__(self, view: View) -> Finding | None:
         """Return what stands still."""
@@ -138,9 +144,10 @@ class Cycle:
         require_numbers(int, 4, window=self.window)
         _require_callable(project=self.project)
 
-    def mark(self, values: Any) -> Any:
-        """Return what must not come round."""
-        return values if self.project is None else self.project(values)
+    @property
+    def mark(self) -> Callable[[Any], Any]:
+        """Returns what of a state must not come round."""
+        return self.project or _whole
 
     def __call__(self, view: View) -> Finding | None:
         """Return the cycle."""
@@ -256,14 +263,24 @@ class Budget:
 
     def __call__(self, view: View) -> Finding | None:
         """Return what is spent."""
-        for name, spent, limit in (
-            ("tokens", view.tokens, self.tokens),
-            ("requests", view.requests, self.requests),
-            ("seconds", view.now_s - view.started_s, self.seconds),
-        ):
-            if limit is not None and spent > limit:
-                return Finding("budget", f"the budget of {limit:g} {name} is spent", item=view.item, final=True)
+        if self.tokens is not None and view.tokens > self.tokens:
+            return self._spent(view, "tokens", self.tokens)
+        if self.requests is not None and view.requests > self.requests:
+            return self._spent(view, "requests", self.requests)
+        if self.seconds is not None and view.now_s - view.started_s > self.seconds:
+            return self._spent(view, "seconds", self.seconds)
         return None
+
+    def _spent(self, view: View, name: str, limit: float) -> Finding:
+        return Finding("budget", f"the budget of {limit:g} {name} is spent", item=view.item, final=True)
+
+
+def _nothing(values: Any) -> None:
+    return None
+
+
+def _whole(values: Any) -> Any:
+    return values
 
 
 def _newest(view: View, check: Any) -> Mark | None:

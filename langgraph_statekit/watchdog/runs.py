@@ -193,8 +193,10 @@ class Run(ABC):
 
     def note(self, finding: Finding | None) -> bool:
         """Take note of a finding, if it is one and the first, and have the run stopped."""
+        if finding is None:
+            return False
         with self._lock:
-            if finding is None or self.finding is not None or self.over:
+            if self.finding is not None or self.over:
                 return False
             self.finding = finding
         self._found(finding)

@@ -130,11 +130,16 @@ class Seen:
             self._running.clear()
             self._queued.clear()
             self._previous, self._step = self._step, step
+            told = _Told()
             for check, mark, window in self._marking:
-                self._marks[check] = _marked(self._marks[check], mark, window, step)
+                try:
+                    value = mark(values)
+                except _NOT_YET:
+                    continue
+                self._marks[check] = _marked(self._marks[check], value, told, window, step)
             if self._item_of is not None:
                 try:
-                    self._item = text_of(self._item_of(values))
+                    self._item = told.text(self._item_of(values))
                 except _NOT_YET:
                     self._item = None
 
@@ -242,16 +247,35 @@ class Newest(Sequence[Task]):
         return len(self._places)
 
 
-def _marked(marks: tuple[Mark, ...], mark: Callable[[Any], Any], window: int, step: Step) -> tuple[Mark, ...]:
-    try:
-        value = mark(step.values)
-    except _NOT_YET:
-        return marks
-    found = digest(value)
+class _Told:
+    """Digests and texts of values of one state, each made once: most checks follow the same value."""
+
+    __slots__ = ("_digests", "_texts")
+
+    def __init__(self) -> None:
+        # With the value itself: an identity that is free again could be that of another one.
+        self._digests: dict[int, tuple[Any, bytes]] = {}
+        self._texts: dict[int, tuple[Any, str]] = {}
+
+    def digest(self, value: Any) -> bytes:
+        known = self._digests.get(id(value))
+        if known is None:
+            known = self._digests[id(value)] = value, digest(value)
+        return known[1]
+
+    def text(self, value: Any) -> str:
+        known = self._texts.get(id(value))
+        if known is None:
+            known = self._texts[id(value)] = value, text_of(value)
+        return known[1]
+
+
+def _marked(marks: tuple[Mark, ...], value: Any, told: _Told, window: int, step: Step) -> tuple[Mark, ...]:
+    found = told.digest(value)
     if marks and marks[-1].digest == found:
         last = marks[-1]
         return (*marks[:-1], Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id))
-    return (*marks, Mark(found, text_of(value), step))[-window:]
+    return (*marks, Mark(found, told.text(value), step))[-window:]
 
 
 def digest(value: Any) -> bytes:

@@ -138,7 +138,7 @@ def _next(graph: Graph, checkpoint: Checkpoint) -> Iterator[str]:
         for channel in graph.nodes[name].triggers:
             if channel in values and (channel not in seen or versions[channel] > seen[channel]):  # type: ignore[operator]
                 found: Any = graph.channels[channel]
-                if found.from_checkpoint(values[channel]).is_available():
+                if type(found) in _AS_STORED or found.from_checkpoint(values[channel]).is_available():
                     yield name
                     break
 
