@@ -47,7 +47,7 @@ async def _retention(bench: Bench) -> Numbers:
         taken = await _puts(threads, bench.size["puts"])
         await _check(plain, threads)
         left = len(await plain.list(config("kept short")))
-    check(not options or keep_last <= left <= 1.5 * keep_last + 16, f"{left} checkpoints are left of {keep_last}")
+    check(not options or keep_last <= left <= 5 / 3 * keep_last + 16, f"{left} checkpoints are left of {keep_last}")
     return {name: sum(times) / len(times) * 1e3 for name, times in taken.items()}
 
 

@@ -221,7 +221,8 @@ def with_bases(frames: Mapping[bytes, Frame], keys: Iterable[bytes]) -> set[byte
         frame = frames.get(key)
         while frame is not None and frame.key not in found:
             found.add(frame.key)
-            frame = find(frames, *frame.base) if frame.base else None
+            base = frame.base
+            frame = find(frames, *base) if base is not None else None
     return found
 
 

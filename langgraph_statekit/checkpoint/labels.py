@@ -54,4 +54,4 @@ def labels_of(rows: Iterable[Row]) -> dict[str, Ref]:
 def labelled(rows: Sequence[Row], prefix: str = "") -> set[Ref]:
     """Return the stored checkpoints that have a label which begins so."""
     found = {target_of(row) for row in rows if is_label(row) and row.ref.id.startswith(prefix)}
-    return found & {row.ref for row in rows if not row.hidden}
+    return found & {row.ref for row in rows if not row.hidden} if found else found

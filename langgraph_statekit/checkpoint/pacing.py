@@ -7,7 +7,6 @@ from typing import Final
 from langgraph_statekit.checkpoint.cache import Cache
 
 _LEAST_SAVES: Final = 16
-_SHARE: Final = 2
 _UNCOUNTED: Final = 128
 _KNOWN_BYTES: Final = 2 << 20
 
@@ -29,13 +28,13 @@ def _ends(rev: int, period: int) -> bool:
 
 
 def period_of(keep_last: int, left: int) -> int:
-    """Return how many saves have one pass: 16, or about half of what the last pass left or may leave.
+    """Return how many saves have one pass: 16, or two thirds of `keep_last`, or up to half of what the last pass left.
 
     What a pass reads grows with the thread, so its share of the saves' cost does not. A longer period is a shorter one
     times a power of two: who knows of no long thread makes all the passes that are due to who does.
     """
-    least = max(_LEAST_SAVES, keep_last // _SHARE)
-    return least << max(0, (left // (_SHARE * least)).bit_length() - 1)
+    least = max(_LEAST_SAVES, keep_last * 2 // 3)
+    return least << max(0, (left // (2 * least)).bit_length() - 1)
 
 
 class Pacing:

@@ -7,7 +7,7 @@ takes it as it is. `Row.body`, `Frame.data` and `Write.data` are opaque bytes ma
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,6 +124,33 @@ class Frame(NamedTuple):
         """Key and check of the frame that a delta builds on, `data[6:22]` and `data[22:26]`; None: it is whole."""
         data = self.stored
         return (data[6:22], data[22:26]) if len(data) >= HEAD_BYTES and data[0] == 1 and data[1] & 2 else None
+
+
+class Heads(Mapping[bytes, Frame]):
+    """The frames of an outline, each made when it is looked at.
+
+    A thread has many, few are looked at, and so many objects at once would set off Python's collection of garbage.
+
+    Args:
+        heads: Of the frames, by key.
+    """
+
+    __slots__ = ("_heads",)
+
+    def __init__(self, heads: Mapping[bytes, bytes]) -> None:
+        self._heads = heads
+
+    def __getitem__(self, key: bytes) -> Frame:
+        return Frame(key, self._heads[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._heads
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._heads)
+
+    def __len__(self) -> int:
+        return len(self._heads)
 
 
 @dataclass(frozen=True, slots=True)

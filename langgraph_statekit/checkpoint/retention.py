@@ -95,7 +95,7 @@ def keep_only(outline: Outline, keep: set[Ref]) -> Change:
         if not alone and ref in keep and _stands(row, keep):
             continue
         parent = row.parent if ref not in keep else None if alone else _nearest(rows, row, keep)
-        up = None if alone else _nearest(rows, row, stay)
+        up = None if alone else parent if stay == keep else _nearest(rows, row, stay)
         linked = row._replace(parent=parent, via=up if up != parent else None, hidden=ref not in keep)
         if linked != row:
             relink.append(linked)

@@ -53,7 +53,9 @@ class Retention:
     def kept(self, outline: Outline, now_us: int) -> set[Ref]:
         """Return the checkpoints that stay, without what they need."""
         shown = [row for row in outline.rows if not row.hidden]
-        parents = {(*row.ref[:2], row.parent) for row in shown if row.parent is not None}
+        parents: dict[str, set[str | None]] = {}
+        for row in shown:
+            parents.setdefault(row.ref.ns, set()).add(row.parent)
         oldest_us = None if self.max_age_s is None else now_us - int(self.max_age_s * 1e6)
         keep: set[Ref] = set()
         floor = 0
@@ -62,7 +64,7 @@ class Retention:
                 continue  # of a call whose caller's checkpoints are gone
             for place, row in enumerate(newest):
                 young = oldest_us is None or (clock_us(row.ref.id) or now_us) >= oldest_us
-                if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref not in parents)):
+                if place < _UNDER_WAY or (young and (self._wants(place, row) or row.ref.id not in parents[row.ref.ns])):
                     keep.add(row.ref)
             if newest[0].ref.ns == "":
                 oldest = min(row.seq for row in newest if row.ref in keep)

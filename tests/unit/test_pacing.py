@@ -58,7 +58,8 @@ def test_who_knows_of_no_long_thread_makes_the_passes_that_are_due_to_who_does()
         for left in (0, 100, 1_000, 77_777):
             short, long = period_of(keep_last, 0), period_of(keep_last, left)
             assert all(is_due(rev, short) for rev in range(100_000) if is_due(rev, long))
-            assert max(16, keep_last // 2, left // 4) <= long <= max(16, keep_last // 2, left // 2)
+            assert short == max(16, keep_last * 2 // 3)
+            assert max(short, left // 4) <= long <= max(short, left // 2)
 
 
 def test_passes_cost_a_share_of_the_saves_however_long_the_thread() -> None:

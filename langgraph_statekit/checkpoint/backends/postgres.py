@@ -51,6 +51,7 @@ from langgraph_statekit.checkpoint.records import (
     HEAD_BYTES,
     Change,
     Frame,
+    Heads,
     Outline,
     Query,
     Ref,
@@ -266,7 +267,7 @@ class PostgresBackend:
     def outline(self, thread: str, ns: str | None = None, heads: bool = False) -> Outline:
         rev = 0
         rows: list[Row] = []
-        frames: dict[bytes, Frame] = {}
+        stored: dict[bytes, bytes] = {}
         for found in self._run(
             f"SELECT {_ROW}, NULL::bytea[], NULL::bytea[] FROM {{schema}}.rows"
             f" WHERE {_ALIVE} AND thread_id = %b AND (%b::text IS NULL OR ns = %b)"
@@ -278,10 +279,10 @@ class PostgresBackend:
             *values, keys, tops = found
             if values[2] is None:
                 rev = values[0]
-                frames = {key: Frame(key, head) for key, head in zip(keys or (), tops or (), strict=True)}
+                stored = dict(zip(keys or (), tops or (), strict=True))
             else:
                 rows.append(row_of(thread, (*values, b"")))
-        return Outline(rev, sorted(rows, key=lambda row: row.seq), frames)
+        return Outline(rev, sorted(rows, key=lambda row: row.seq), Heads(stored))
 
     def apply(self, thread: str, rev: int, change: Change) -> bool:
         keep, refs, keys = change.shorter

@@ -16,6 +16,7 @@ from langgraph_statekit.checkpoint.records import (
     KEY_BYTES,
     NAME_BYTES,
     Frame,
+    Heads,
     Outline,
     Ref,
     Row,
@@ -167,17 +168,18 @@ def unpack_outline(
     If it holds not all of them, `all_rows` and `all_heads` (of rows and frames) tell how many there are.
     """
     rows: list[Row] = []
-    frames: dict[bytes, Frame] = {}
+    heads: dict[bytes, bytes] = {}
     pairs = iter(flat)
     for name, head in zip(pairs, pairs, strict=True):
         if len(name) < KEY_BYTES:
             rows.append(unpack_row(thread, name, head))
         else:
-            frames[name] = Frame(name, head)
+            heads[name] = head
     rows.sort(key=attrgetter("seq"))
     more_rows = max(all_rows - len(rows), 0)
-    more_frames = max(all_heads - all_rows - len(frames), 0)
-    return Outline(int(rev), [row for row in rows if ns is None or row.ref.ns == ns], frames, more_rows, more_frames)
+    more_frames = max(all_heads - all_rows - len(heads), 0)
+    shown = [row for row in rows if ns is None or row.ref.ns == ns]
+    return Outline(int(rev), shown, Heads(heads), more_rows, more_frames)
 
 
 def unpack_frames(keys: Sequence[bytes], found: Sequence[bytes]) -> dict[bytes, Frame]:

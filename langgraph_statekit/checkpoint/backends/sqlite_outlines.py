@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from langgraph_statekit.checkpoint.backends.sqlite_frames import closure
 from langgraph_statekit.checkpoint.labels import NAMESPACE
-from langgraph_statekit.checkpoint.records import Change, Frame, Outline, Ref, Row
+from langgraph_statekit.checkpoint.records import Change, Heads, Outline, Ref, Row
 
 COLUMNS: Final = "r.ns, r.id, r.parent, r.via, r.seq, r.keys, r.deltas, r.run_id, r.hidden"
 
@@ -50,7 +50,7 @@ def outline(db: sqlite3.Connection, thread: str, ns: str | None, *, heads: bool)
         return Outline(rev, rows, frames, counts[0] - len(rows), counts[1] - len(frames))
     rows = [row_of(thread, columns) for columns in db.execute(_ROWS, (tid, ns))]
     stored = db.execute("SELECT key, head FROM frames WHERE tid = ?", (tid,))
-    return Outline(rev, rows, {key: Frame(key, head) for key, head in stored})
+    return Outline(rev, rows, Heads(dict(stored)))
 
 
 def make(db: sqlite3.Connection, tid: int, change: Change) -> None:
