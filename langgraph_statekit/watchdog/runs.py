@@ -130,6 +130,7 @@ class Run(ABC):
         over: Whether it has ended, maybe unknown to who takes from the mailbox.
         alive: Whether it could not be ended.
         noticed: Whether its caller knows that it is to be stopped.
+        questions: What it asked, as the caller gets it if the run stays; of a run that was left they are asked again.
     """
 
     stages: Sequence[Callable[[], None]] = ()
@@ -156,6 +157,7 @@ class Run(ABC):
         self._lock = threading.Lock()
         self._stop_s = 0.0
         self._between = False
+        self.questions: list[Any] = []
         self._state: Any = NOTHING
         self._place = seen.place()
 
@@ -212,8 +214,11 @@ class Run(ABC):
 
     def finish(self, error: BaseException | None) -> None:
         """Take note of the end."""
-        if self.seen.settle():
-            self.note(self.seen.find())
+        try:
+            if self.seen.settle():
+                self.note(self.seen.find())
+        except BaseException as raised:  # whoever waits for the end must learn of it
+            error = error or raised
         with self._lock:
             self.over = True
         if self._state is not NOTHING:
@@ -230,11 +235,14 @@ class Run(ABC):
         parts = self.job.parts
         shown, place = parts.take(part, self.seen)
         if shown is not NOTHING:
-            if parts.last and parts.is_state(shown):
-                self._state = shown
-                shown = parts.questions(shown)
-            if shown is not NOTHING:
+            if not parts.last:
                 self.mailbox.put(shown)
+            elif parts.is_state(shown):
+                self._state = shown
+                if (asked := parts.questions(shown)) is not NOTHING:
+                    self.questions.append(asked)
+            else:
+                self.questions.append(shown)
         if place in (STEP, TURN):
             self.note(self.seen.find())
             self._between = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from threading import Lock
@@ -133,15 +134,21 @@ class Seen:
             told = _Told()
             for check, mark, window in self._marking:
                 try:
-                    value = mark(values)
-                except _NOT_YET:
-                    continue
-                self._marks[check] = _marked(self._marks[check], value, told, window, step)
+                    self._marks[check] = _marked(self._marks[check], mark(values), told, window, step)
+                except Exception as error:
+                    self._fails(check, error)
             if self._item_of is not None:
+                self._item = None
                 try:
                     self._item = told.text(self._item_of(values))
-                except _NOT_YET:
-                    self._item = None
+                except Exception as error:
+                    self._fails(self._item_of, error)
+
+    def _fails(self, what: object, error: Exception) -> None:
+        """Take note that something could not be told of a state; it is logged once unless it may come yet."""
+        if not isinstance(error, _NOT_YET) and id(what) not in self._broken:
+            self._broken.add(id(what))
+            _LOG.exception("%r failed on a state; it is logged once", what, exc_info=error)
 
     def _admit(self, id: str) -> None:
         self._running[id] = Task(id, self._queued.pop(id), self._beat_s)
@@ -218,6 +225,11 @@ class Seen:
             if found is not None:
                 return found
         return None
+
+
+def pool_of(max_concurrency: int | None, is_async: bool) -> int | None:
+    """Return how many tasks of a step run at a time; None if all do."""
+    return max_concurrency or (None if is_async else min(32, (os.cpu_count() or 1) + 4))  # as ThreadPoolExecutor has it
 
 
 class Newest(Sequence[Task]):

@@ -14,6 +14,7 @@ from langgraph_statekit.checkpoint.forking import NULL_TASK
 from langgraph_statekit.checkpoint.sides import Side
 from langgraph_statekit.compat import Graph, acheck_compat, renames_of
 from langgraph_statekit.watchdog.questions import questions_of
+from langgraph_statekit.watchdog.told import is_plain
 
 UNFINISHED: Final = "unfinished"
 FINISHED: Final = "finished"
@@ -45,21 +46,23 @@ class Head(NamedTuple):
     Attributes:
         stored: Changes when an input reaches the thread; None: there is no checkpoint.
         done: Ids of the tasks of the next step that are done.
-        commanded: Whether what a `Command` changes is still to be put into a checkpoint.
+        plain: Whether all that LangGraph reads there is in the checkpoint as it is stored. Else a part of it must be
+            converted or rebuilt, or what a `Command` changes is still to be put into a checkpoint.
     """
 
     stored: tuple[str, int] | None = None
     done: frozenset[str] = frozenset()
-    commanded: bool = False
+    plain: bool = True
 
 
-def head_of(item: CheckpointTuple | None) -> Head:
+def head_of(graph: Graph, item: CheckpointTuple | None) -> Head:
     """Return what a run must know of it."""
     if item is None:
         return Head()
     writes = item.pending_writes or ()
     done = frozenset(task for task, channel, _ in writes if channel not in WRITES_IDX_MAP)
-    return Head((item.checkpoint["id"], len(writes)), done, any(task == NULL_TASK for task, _, _ in writes))
+    plain = is_plain(graph, item.checkpoint) and not any(task == NULL_TASK for task, _, _ in writes)
+    return Head((item.checkpoint["id"], len(writes)), done, plain)
 
 
 async def standing_of(graph: Graph, side: Side, thread_id: str) -> Standing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -32,7 +31,7 @@ from langgraph_statekit.watchdog.questions import drop_taken_answer
 from langgraph_statekit.watchdog.recovery import OnRollback, recover
 from langgraph_statekit.watchdog.rollback import id_of, origin_of, saver_of
 from langgraph_statekit.watchdog.runs import LATE, WAKE, Ended, Job, Run, ThreadRun, Waiting
-from langgraph_statekit.watchdog.seen import Seen
+from langgraph_statekit.watchdog.seen import Seen, pool_of
 from langgraph_statekit.watchdog.spending import with_counter
 from langgraph_statekit.watchdog.standing import Head, head_of, is_paused, state_of
 from langgraph_statekit.watchdog.tasks import LoopMailbox, LoopRun
@@ -99,7 +98,7 @@ class Call:
         self._saver = saver_of(graph)
         self._side = Side(self._saver, is_async)
         self._thread_id = str(request.config["configurable"]["thread_id"])
-        pool = _pool(request, is_async)
+        pool = pool_of(request.config.get("max_concurrency"), is_async)
         self._seen = Seen(settings.checks, settings.item, settings.clock, settings.failing, pool)
         self.lease: Lease | None = None
         self.name = settings.name
@@ -142,7 +141,7 @@ class Call:
             passed.add(str(config["configurable"].get("checkpoint_id") or before.stored[0]))
         while True:
             self._seen.restart(() if anew else head.done)
-            run = self._current = self._run(given, config, head.commanded)
+            run = self._current = self._run(given, config, head)
             run.start()
             try:
                 WATCHER.add(run)
@@ -153,6 +152,8 @@ class Call:
                 await self._leave(run)
             finding = self._judged(run)
             if finding is None and not isinstance(run.end and run.end.error, GraphDrained):
+                for part in run.questions:
+                    yield part
                 return
             await self._fence(run)
             head = await self._head()
@@ -167,9 +168,12 @@ class Call:
                 target = error.target if isinstance(error, RollbackRequested) else None
                 await self._recover(finding, target, not anew)
             if anew:
+                head = await self._head()
                 continue
             state = await state_of(self._graph, self._is_async, self._at, subgraphs=True)
             if head.stored and id_of(state.config) == head.stored[0] and run.end is not None and run.end.error is None:
+                for part in run.questions:
+                    yield part
                 return  # it is done, or waits, where it stopped by itself: to go on would pass a breakpoint
             if origin_of(state) not in passed and await self._is_paused(state):
                 for part in self._request.parts.state(self._output(state.values)):
@@ -177,21 +181,22 @@ class Call:
                 return
             passed.add(id_of(state.config))
             await drop_taken_answer(self._side, self._leased.config)
+            head = await self._head()
 
-    def _run(self, given: Any, config: RunnableConfig, commanded: bool) -> Run:
+    def _run(self, given: Any, config: RunnableConfig, head: Head) -> Run:
         settings, request = self._settings, self._request
         leased: RunnableConfig = {**config, "configurable": {**config["configurable"], TOKEN_KEY: self._leased.token}}
         in_child = settings.isolation == "process"
         if settings.counts and not in_child:
             leased = with_counter(leased, self._seen)
-        # What a command changes at once is in no checkpoint that the saver sees.
-        told = not (in_child or commanded) and is_told(self._graph, given, config, request.options, request.parts)
+        called = self._graph, self._saver, given, config, request.options, request.parts
+        told = not in_child and head.plain and is_told(*called)
 
         def hear(id: str, number: int, values: Any, next: Sequence[str]) -> None:
             if self._current is run and not run.over:  # else it was left behind, and its last save came through late
                 self._seen.saved(id, number, values, next)
 
-        graph = telling(self._graph, self._saver, self._thread_id, hear) if told else self._graph
+        graph = telling(self._graph, self._saver, self._thread_id, hear, given is None) if told else self._graph
         job = Job(graph, given, leased, request.options, request.parts, request.control, told)
         mailbox: Any = LoopMailbox() if self._is_async else Waiting()
         kind: type[Run] = ChildRun if in_child else LoopRun if self._is_async else ThreadRun
@@ -351,7 +356,7 @@ class Call:
         )
 
     async def _head(self) -> Head:
-        return head_of(await self._side.call("get_tuple", self._at))
+        return head_of(self._graph, await self._side.call("get_tuple", self._at))
 
     async def _is_paused(self, state: StateSnapshot) -> bool:
         before, after = (self._request.options.get(name) or () for name in ("interrupt_before", "interrupt_after"))
@@ -390,9 +395,3 @@ async def _at_once(call: Callable[..., None], *args: Any) -> None:
 
 def _resumes(given: Any) -> bool:
     return given is None or isinstance(given, Command)
-
-
-def _pool(request: Request, is_async: bool) -> int | None:
-    """Return how many tasks of a step run at a time; None if all do."""
-    most: int | None = request.config.get("max_concurrency")
-    return most or (None if is_async else min(32, (os.cpu_count() or 1) + 4))  # as ThreadPoolExecutor has it

@@ -19,7 +19,10 @@ from langgraph.channels import (
     UntrackedValue,
 )
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.config import get_config
+from langgraph.constants import TAG_HIDDEN
+from langgraph.graph import START
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
@@ -34,11 +37,21 @@ Hear: TypeAlias = Callable[[str, int, Any, Sequence[str]], None]
 _AS_STORED: Final = frozenset({LastValue, AnyValue, EphemeralValue, BinaryOperatorAggregate})
 """Channels whose value is what a checkpoint has of them."""
 _STREAMED: Final = frozenset({CHECKPOINTS, "debug"})
+_TOLD_BY: Final = frozenset({"put", "aput", "get_tuple", "aget_tuple"})
+_VERSION: Final = 4
+"""From this one of a checkpoint on LangGraph changes nothing of it as it is read."""
 
 
-def is_told(graph: Graph, given: Any, config: RunnableConfig, options: Mapping[str, Any], parts: Parts) -> bool:
+def is_told(
+    graph: Graph, saver: StatekitSaver, given: Any, config: RunnableConfig, options: Mapping[str, Any], parts: Parts
+) -> bool:
     """Say whether the saver is told of each step of such a call, with all that the stream tells of it."""
-    at = {**(graph.config or {}).get("configurable", {}), **config["configurable"]}
+    calls = (graph.config or {}, config)
+    at = {name: value for call in calls for name, value in call.get("configurable", {}).items()}
+    named = [*at, *(name for call in calls for name in call.get("metadata") or ())]
+    hidden: list[Sequence[str]] = [call.get("tags") or () for call in calls]
+    hidden += [node.tags or () for name, node in graph.nodes.items() if name != START]
+    begin = graph.nodes.get(START)
     return (
         options.get("durability") == "sync"
         and _STREAMED.isdisjoint(parts.modes)
@@ -46,15 +59,35 @@ def is_told(graph: Graph, given: Any, config: RunnableConfig, options: Mapping[s
         and not isinstance(given, Command)
         and not (at.get("checkpoint_id") or at.get("checkpoint_ns"))
         and not _within_a_run()
+        and _TOLD_BY.isdisjoint(vars(saver))
+        # A graph without such a node takes its input in the first step itself, beside the save.
+        and begin is not None
+        and TAG_HIDDEN in (begin.tags or ())
+        and not any(TAG_HIDDEN in tags for tags in hidden)  # no tasks are streamed
+        and (given is None or "run_id" not in named)  # an input with the run id of the head is taken for None
+        and not (parts.v2 and getattr(graph, "_state_mapper", None))  # the stream has objects of the schema
         and all(type(graph.channels[name]) in _AS_STORED for name in _shown(graph))
         and not any(isinstance(channel, DeltaChannel | UntrackedValue) for channel in graph.channels.values())
     )
 
 
-def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear) -> Graph:
-    """Return the graph with a saver that tells of each checkpoint of a thread, and of the one that a run goes on from.
+def is_plain(graph: Graph, checkpoint: Checkpoint) -> bool:
+    """Say whether LangGraph reads a checkpoint as it is stored, and need not convert or rebuild a part of it."""
+    values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+    return (
+        checkpoint["v"] >= _VERSION
+        and not any(isinstance(value, _DeltaSnapshot) for value in values.values())
+        and not any(
+            isinstance(channel, BinaryOperatorAggregate) and name in versions and name not in values
+            for name, channel in graph.channels.items()
+        )
+    )
 
-    The saver shares all with the given one.
+
+def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear, resumes: bool) -> Graph:
+    """Return the graph with a saver that tells of each checkpoint of a thread, but of none of an input only.
+
+    The saver shares all with the given one. It tells of the checkpoint that a run goes on from, if it `resumes`.
     """
 
     shown = graph.stream_channels_asis
@@ -65,13 +98,15 @@ def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear) -> G
     def told(config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
         at = config["configurable"]
         if at.get("checkpoint_ns", "") == "" and str(at["thread_id"]) == thread_id:
-            state = _state({**unwritten, **checkpoint["channel_values"]}, shown)
-            hear(checkpoint["id"], metadata.get("step", -1), state, tuple(_next(graph, checkpoint)))
+            following = tuple(_next(graph, checkpoint))
+            if following != (START,):
+                state = _state({**unwritten, **checkpoint["channel_values"]}, shown)
+                hear(checkpoint["id"], metadata.get("step", -1), state, following)
 
     kind = type(f"Telling{type(saver).__name__}", (_Telling, type(saver)), {})
     teller, copied = copy.copy(saver), copy.copy(graph)
     teller.__class__ = kind
-    vars(teller).update(_told=told, _begun=False)
+    vars(teller).update(_told=told, _begun=not resumes)
     copied.checkpointer = teller
     return copied
 
