@@ -177,7 +177,7 @@ class HotStoreBehind(Event):
     Both have all of the thread again. Others may be behind too: `restore` brings them up before they are used.
 
     Attributes:
-        checkpoints: How many it lacked, or lacked writes of.
+        checkpoints: How many it lacked, or had though they were removed, or had other writes of.
     """
 
     checkpoints: int

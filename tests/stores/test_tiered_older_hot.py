@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.serde.types import RESUME
 
 from langgraph_statekit import Encryption, TieredSaver
 from langgraph_statekit.events import Event, HotStoreBehind
-from tests.faces import config
+from tests.faces import checkpoint, config, metadata
 from tests.servers import Servers
 from tests.tiered_under_test import HOT
-from tests.tiers.kit import Tiers, grow, history
+from tests.tiers.kit import Tiers, content, grow, history
 
 KEYS = {"first": b"k" * 32, "second": b"l" * 32}
 
@@ -209,3 +210,59 @@ def test_what_both_histories_have_in_one_place_is_sealed_anew(tiers: Tiers, mode
         assert saver.labels("t").keys() == {"one", "two", "three"}
         assert [*history(saver, "t")] == old
         assert len({row.seq for row in saver.backend.outline("t").rows}) == 6
+
+
+@pytest.mark.parametrize("how", ["runs", "retention"])
+@pytest.mark.parametrize("mode", ["write_behind", "write_through"])
+def test_what_was_removed_since_does_not_return_and_is_built_upon_by_nothing(tiers: Tiers, mode: str, how: str) -> None:
+    with tiers.open() as saver:
+        old = put(saver, 3)
+        made = checkpoint(content(3), {"log": "9", "last": "9"})
+        saver.put(config(id=old[-1]), made, metadata(3, run_id="erased"), made["channel_versions"])
+        saver.flush()
+        put_back = tiers.hot.backup()
+        if how == "runs":
+            saver.delete_for_runs(["erased"])
+        else:
+            saver.prune(["t"])
+        saver.flush()
+        left = [*history(saver, "t")]
+    put_back()
+    told = Told()
+    with tiers.open(mode=mode, hooks=[told]) as saver:
+        more = put(saver, 1)
+        saver.flush()
+        assert len(told.events) == 1
+        assert [*history(saver, "t")] == [*left, *more]
+        more += put(saver, 1)
+        saver.flush()
+        found = history(saver, "t")
+        assert [*found] == [*left, *more]
+    tiers.lose_hot()
+    with tiers.open() as saver:
+        assert history(saver, "t") == found
+
+
+def test_what_both_replaced_stays_as_the_cold_store_has_it(tiers: Tiers) -> None:
+    with tiers.open() as saver:
+        [at] = put(saver, 1)
+        saver.put_writes(config(id=at), [(RESUME, ["old"])], "task")
+        saver.flush()
+        put_back = tiers.hot.backup()
+        saver.put_writes(config(id=at), [(RESUME, ["new"])], "task")
+        saver.put_writes(config(id=at), [("log", 0)], "another")
+    put_back()
+    with tiers.open() as saver:
+        saver.put_writes(config(id=at), [("last", 0)], "a third")
+        saver.flush()
+        found = saver.get_tuple(config())
+        assert found is not None
+        assert sorted(found.pending_writes or ()) == sorted(
+            [
+                ("task", "log", 0),
+                ("task", "last", 0),
+                ("task", RESUME, ["new"]),
+                ("another", "log", 0),
+                ("a third", "last", 0),
+            ]
+        )

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.serde.types import RESUME
 
 from langgraph_statekit import Encryption, TieredSaver, Unavailable
-from tests.faces import config
+from tests.faces import config, id_of
 from tests.servers import STARTERS, Server, wait_until
 from tests.stores_under_test import FileStore
 from tests.tiered_under_test import HOT
@@ -148,3 +149,64 @@ def test_without_the_option_saves_are_refused_and_reads_go_on_also_in_a_process_
             place.server.start()
             wait_until(lambda: other.tiers._tier.state("t") is not None, "the hot store")
             assert put(other, 1, "t")
+
+
+@pytest.mark.parametrize("sent", [True, False], ids=["all was uploaded", "some was not"])
+def test_a_removal_that_the_cold_store_did_not_know_of_takes_nothing_from_what_it_took(
+    place: Place, sent: bool
+) -> None:
+    with place.open_cold_writer() as saver:
+        put(saver, 4, "t")
+        if sent:
+            saver.flush()
+        else:
+            saver.tiers.moving.upload("t")
+            put(saver, 1, "t")
+        last = latest(saver, "t")
+        saver.prune(["t"])  # the hot store has it only
+        place.server.kill()
+        below = put(saver, 3, "t")
+        place.server.start()
+        wait_until(lambda: last in history(saver, "t"), "the hot store to be told")
+        found = history(saver, "t")
+        assert [*found][-3:] == below
+        assert put(saver, 2, "t")
+        found = history(saver, "t")
+        saver.flush()
+    place.lose_hot()
+    with place.open() as survivor:
+        assert history(survivor, "t") == found
+        assert put(survivor, 1, "t")
+
+
+def test_of_what_was_replaced_the_last_counts_whichever_store_took_it(place: Place) -> None:
+    with place.open_cold_writer() as saver:
+        first, second, third = put(saver, 3, "t")
+        at = config("t", id=first)
+        for label in ("below", "above"):
+            saver.label(at, label)
+        saver.put_writes(at, [(RESUME, ["old"])], "below")
+        saver.put_writes(at, [(RESUME, ["old"])], "above")
+        saver.flush()
+        saver.label(config("t", id=second), "above")
+        saver.put_writes(config("t", id=second), [(RESUME, ["new"])], "above")
+        place.server.kill()
+        saver.label(config("t", id=third), "below")
+        saver.put_writes(at, [(RESUME, ["new"])], "below")
+        place.server.start()
+        for _ in range(2):
+            wait_until(lambda: labels(saver) == {"above": second, "below": third}, "the labels")
+            found = saver.get_tuple(at)
+            assert found is not None
+            assert {write[0]: write[2] for write in found.pending_writes or () if write[1] == RESUME} == {
+                "above": ["old"],
+                "below": ["new"],
+            }
+            other = saver.get_tuple(config("t", id=second))
+            assert other is not None
+            assert ("above", RESUME, ["new"]) in (other.pending_writes or ())
+            assert put(saver, 1, "t")
+
+
+def labels(saver: TieredSaver) -> dict[str, str]:
+    return {label: id_of(at) for label, at in saver.labels("t").items()}

@@ -127,8 +127,8 @@ class TieredBackend:
     def _regained(self, thread: str, checkpoints: int) -> None:
         self.saving.seen.forget(thread)
         _LOG.warning(
-            "the hot store came back in an older state: of thread %r it lacked %d checkpoints or writes that the cold"
-            " store has, and has them again; restore all threads",
+            "the hot store came back in an older state: of thread %r it had %d checkpoints otherwise than the cold"
+            " store, and has them as they are there again; restore all threads",
             *(from_text(thread), checkpoints),
         )
         self._tell_behind(thread_id=from_text(thread), checkpoints=checkpoints)

@@ -20,6 +20,7 @@ from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.joining import taken_below
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, new_life
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
@@ -160,6 +161,7 @@ class Below:
             ttl_us=held.ttl_us,
             until_us=until_us,
             ahead=True,
+            below=base.below | taken_below(before, pack),
         )
         return None if self._cold.append(new, pack, tag) is None else results
 

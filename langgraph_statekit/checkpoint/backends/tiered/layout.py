@@ -107,6 +107,7 @@ class ColdHead:
         ended_us: Of a tombstone: since when it is one, by the clock of the store.
         swept_us: Of a tombstone: since when somebody removes it.
         ahead: Whether saves went past the hot store, which does not know of them.
+        below: The places of such saves where the hot store may have something else, which is older.
         is_copy: Whether it stands in a replica. Where it does so in the cold store, that was a replica before.
     """
 
@@ -126,6 +127,7 @@ class ColdHead:
     ended_us: int = 0
     swept_us: int = 0
     ahead: bool = False
+    below: frozenset[Place] = frozenset()
 
     @property
     def names(self) -> list[bytes]:
@@ -212,7 +214,7 @@ def encode_head(head: ColdHead) -> bytes:
     return packed(
         *(head.epoch, head.thread, head.gen, [tuple(ref) for ref in head.packs], head.header, head.seq),
         *(head.copied_by, head.ttl_us, head.until_us, list(head.garbage), head.dead_us, list(head.dead)),
-        *(head.is_copy, head.ended_us, head.swept_us, head.ahead),
+        *(head.is_copy, head.ended_us, head.swept_us, sorted(head.below) or head.ahead),
     )
 
 
@@ -221,7 +223,10 @@ def decode_head(data: bytes) -> ColdHead:
     epoch, thread, gen, packs, header, seq, copied_by, ttl_us, until_us, garbage, *dead = unpacked(data)
     refs = [PackRef(*ref) for ref in packs]
     left = [(at, name) for at, name in garbage]
-    return ColdHead(epoch, thread, gen, refs, header, seq, copied_by, ttl_us, until_us, left, *dead)
+    head = ColdHead(epoch, thread, gen, refs, header, seq, copied_by, ttl_us, until_us, left, *dead)
+    if not isinstance(head.ahead, list):
+        return head
+    return replace(head, ahead=True, below=frozenset((ns, id) for ns, id in head.ahead))
 
 
 def encode_pack(pack: Pack, head: ColdHead | None, parts: Sequence[PackRef] = ()) -> bytes:

@@ -15,14 +15,14 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import Changes, State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.joining import Placed, joined, missing, regained, unsealed
-from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, epoch_of, new_life
-from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead
+from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, new_life
+from langgraph_statekit.checkpoint.backends.tiered.lives import is_dead, is_whole, next_head, own
+from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
 from langgraph_statekit.checkpoint.backends.tiered.packs import Gone
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
-from langgraph_statekit.checkpoint.claims import is_rekeyed
 from langgraph_statekit.checkpoint.fork import renew_in_child
-from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, from_text
-from langgraph_statekit.errors import Conflict, Corrupt, StatekitError, Unavailable
+from langgraph_statekit.checkpoint.records import from_text
+from langgraph_statekit.errors import Corrupt, StatekitError, Unavailable
 
 _LOCKS: Final = 64
 _TICK_S: Final = 0.002
@@ -93,7 +93,7 @@ class Moving:
             self._cold.head(thread)
             return None
         begun = head.live and not state.ended and (state.epoch == head.life or not self._cold.over(head, sure=True))
-        base = _own(head) if begun else new_life(thread, head)
+        base = own(head) if begun else new_life(thread, head)
         # What was stored or read here needs no look; so one request more for the first upload of a process.
         if begun and head.packs and not self._cold.packs.held(head, head.packs[-1].name) and self._mend(head):
             return None
@@ -109,15 +109,12 @@ class Moving:
             changes = self._hot.changes(thread, whole=True)
             if changes is None or changes.state.born != state.born:
                 return None
-        pack, complete = changes.pack, True
-        if begun and (not state.complete or state.epoch != head.life or head.ahead):
-            found = self._reading.own_image(thread)
-            if found is None or found[0].gen != head.gen:
-                return None
-            place_at = partial(self.placed, changes.header or base.header)
-            told = changes.pack, changes.places, changes.seq
-            pack, complete = joined(found[1], *told, place_at, ahead=head.ahead)
-        made = _next(base, changes, pack)
+        joins = begun and (not state.complete or state.epoch != head.life or head.ahead)
+        told = self._joined(thread, head, changes) if joins else (changes.pack, True)
+        if told is None:
+            return None
+        pack, complete = told
+        made = next_head(base, changes, pack)
         if pack.gone_rows and made.packs:  # in the same step, so that what was removed is in no pack, whoever dies
             try:
                 made, pack = self._cold.replaced(made, len(made.packs), pack)
@@ -139,6 +136,21 @@ class Moving:
                 self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen + 1, complete)
         return state.born
 
+    def _joined(self, thread: str, head: ColdHead, changes: Changes) -> tuple[Pack, bool] | None:
+        """Return what the hot store adds to a head, and whether that is all; None if the thread changed meanwhile."""
+        found = self._reading.own_image(thread)
+        if found is None or found[0].gen != head.gen:
+            return None
+        held, state = found[1], changes.state
+        place_at = partial(self.placed, changes.header or head.header)
+        if not (head.ahead and state.complete and state.epoch == head.life):
+            told = changes.pack, changes.places, changes.seq
+            return joined(held, *told, place_at, ahead=head.ahead, below=head.below)
+        touched = self._hot.changes(thread)  # after the whole, so that none of its changes is left out
+        if touched is None or (touched.state.born, touched.state.gen) != (state.born, state.gen):
+            return None
+        return regained(held, changes.pack, touched.pack, place_at, head.below), False
+
     def _is_in_step(self, thread: str, head: ColdHead, tag: str, state: State) -> bool | None:
         """Say whether the hot store has all of a head that it was not told of.
 
@@ -159,9 +171,9 @@ class Moving:
         pack = regained(found[1], whole.pack, touched.pack, partial(self.placed, header))
         new = head
         if not pack.empty:
-            base = _own(head)
+            base = own(head)
             until_us = max(head.until_us, whole.until_us or 0) if head.until_us else None
-            new = replace(_next(base, whole, pack), header=header, ttl_us=head.ttl_us, until_us=until_us)
+            new = replace(next_head(base, whole, pack), header=header, ttl_us=head.ttl_us, until_us=until_us)
             if self._cold.append(new, pack, tag) is None:
                 return None
         # It is not told of the new head: if it changes before it drops its copy, it is not in step still.
@@ -180,7 +192,8 @@ class Moving:
             state = self._hot.state(thread)
             dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
             # With the tag from before the eviction: a save that came after it is not settled.
-            if dropped and self._cold.publish(thread, replace(head, gen=head.gen + 1, ahead=False), tag):
+            told = replace(head, gen=head.gen + 1, ahead=False, below=frozenset())
+            if dropped and self._cold.publish(thread, told, tag):
                 return True
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
@@ -341,8 +354,8 @@ class Moving:
             return False
         now_s = int(time.time())
         garbage = [*head.garbage, *((now_s, ref.name) for ref in head.packs)]
-        base = replace(_own(head), packs=(), garbage=garbage)
-        new = self._cold.append(_next(base, whole, whole.pack), whole.pack, tag)
+        base = replace(own(head), packs=(), garbage=garbage)
+        new = self._cold.append(next_head(base, whole, whole.pack), whole.pack, tag)
         if new is not None:
             self._hot.uploaded(head.thread, whole.state.born, whole.mark, new.epoch, new.gen, True)
         return True
@@ -356,40 +369,3 @@ class Moving:
         ended_us = self._hot.now_us()
         while self._hot.now_us() == ended_us:  # what is born from now on was born later
             time.sleep(_TICK_S)
-
-
-def is_dead(state: State, head: ColdHead) -> bool:
-    """Say whether a thread in the hot store is one that was deleted."""
-    epoch = epoch_of(state.epoch)
-    if epoch in head.dead:
-        return True
-    # The epoch of a life whose head was lost when it was deleted may be named nowhere.
-    is_other = bool(epoch) and (epoch == head.epoch or LOST not in head.dead)
-    return not is_other and state.born <= head.dead_us
-
-
-def is_whole(state: State, head: ColdHead) -> bool:
-    """Say whether the hot store has all of a head for sure."""
-    return state.complete and not state.ended and state.epoch == head.life and state.gen >= head.gen
-
-
-def _own(head: ColdHead) -> ColdHead:
-    """Return a head that no longer is that of a replica; what the hot store noted of the lost original is older."""
-    return replace(head, is_copy=False, gen=max(head.gen, time.time_ns() // 1000)) if head.is_copy else head
-
-
-def _next(base: ColdHead, changes: Changes, pack: Pack) -> ColdHead:
-    if base.header and changes.header and is_rekeyed(changes.header[:HEADER_ID_BYTES], base.header):
-        raise Conflict(
-            f"thread {from_text(base.thread)!r} was begun anew with another data key while its older checkpoints are in"
-            " the cold store: delete it, or copy what the hot store has to another thread first"
-        )
-    return replace(
-        base,
-        gen=base.gen + 1,
-        header=changes.header or base.header,
-        seq=max(base.seq, changes.seq, *(row.seq for row in pack.rows.values())),
-        copied_by=changes.copied_by or base.copied_by,
-        ttl_us=changes.ttl_us,
-        until_us=changes.until_us,
-    )

@@ -15,8 +15,9 @@ from langgraph_statekit.checkpoint.backends.objects.turns import pauses
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
 from langgraph_statekit.checkpoint.backends.tiered.hot import State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead, Pack, new_life, tombstone
+from langgraph_statekit.checkpoint.backends.tiered.lives import is_dead
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import LOST, BadHead, gen_told
-from langgraph_statekit.checkpoint.backends.tiered.moving import Moving, is_dead
+from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.frames import with_bases
