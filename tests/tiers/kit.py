@@ -93,7 +93,7 @@ class Workers:
         assert self._mother.stdout is not None
         self._mother.stdin.write(json.dumps(what) + "\n")
         self._mother.stdin.flush()
-        self._started.append(Worker(int(self._mother.stdout.readline()), log))
+        self._started.append(Worker(int(self._mother.stdout.readline()), log, self._errors))
         return self._started[-1]
 
     @property
@@ -117,8 +117,8 @@ class Workers:
 class Worker:
     """One process; each line of its log is one thing that it has done, or `...` and one that it began."""
 
-    def __init__(self, pid: int, log: Path) -> None:
-        self._pid, self._log = pid, log
+    def __init__(self, pid: int, log: Path, errors: Path) -> None:
+        self._pid, self._log, self._errors = pid, log, errors
 
     @property
     def lines(self) -> list[str]:
@@ -135,7 +135,7 @@ class Worker:
         """Kill it once it has written so many lines."""
         wait_until(lambda: self.ended is not None or len(self.lines) >= after_lines, f"{after_lines} lines")
         self.end()
-        assert self.wait() == -9
+        assert self.wait() == -9, self._errors.read_text()
 
     def end(self) -> None:
         """Kill it if it runs."""

@@ -20,6 +20,7 @@ from langgraph_statekit.checkpoint.backends.tiered.lives import is_dead, is_whol
 from langgraph_statekit.checkpoint.backends.tiered.lost_heads import BadHead
 from langgraph_statekit.checkpoint.backends.tiered.packs import Gone
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
+from langgraph_statekit.checkpoint.backends.tiered.sent import Sent
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import from_text
 from langgraph_statekit.errors import Corrupt, StatekitError, Unavailable
@@ -40,6 +41,7 @@ class Moving:
         regained: Called with a thread of which the hot store came back in an older state than the cold one has, and
             with how many checkpoints differ, once both have all of it.
         placed: See `Placed`; one of an encrypted saver seals anew.
+        sent: What was uploaded last.
     """
 
     regained: Callable[[str, int], None] = staticmethod(lambda thread, count: None)
@@ -47,6 +49,7 @@ class Moving:
 
     def __init__(self, hot: Tier, cold: Cold, reading: Reading) -> None:
         self._hot, self._cold, self._reading = hot, cold, reading
+        self.sent = Sent()
         self.renew()
         renew_in_child(self)
 
@@ -114,7 +117,7 @@ class Moving:
         if told is None:
             return None
         pack, complete = told
-        made = next_head(base, changes, pack)
+        adds, made = pack, next_head(base, changes, pack)
         if pack.gone_rows and made.packs:  # in the same step, so that what was removed is in no pack, whoever dies
             try:
                 made, pack = self._cold.replaced(made, len(made.packs), pack)
@@ -128,6 +131,7 @@ class Moving:
         new = self._cold.append(made, pack, tag)
         if new is None:
             return None
+        self.sent.add(thread, adds)
         self._hot.uploaded(thread, state.born, changes.mark, new.epoch, new.gen, complete)
         with suppress(StatekitError):  # the upload counts
             if head.live and not begun:
@@ -256,6 +260,11 @@ class Moving:
         self.upload(thread)
         state = self._hot.state(thread)
         return state is not None and state.here and state.complete and state.born == born
+
+    def image(self, thread: str) -> Thread | None:
+        """Return a thread as the cold store has it now; None if it has none."""
+        found = self._reading.own_image(thread)
+        return None if found is None else found[1]
 
     def thaw(self, thread: str) -> bool:
         """Have the whole thread in the hot store; False if there is none. Harmless while others do the same."""

@@ -9,15 +9,13 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
+from langgraph_statekit.checkpoint.backends.tiered.sent import is_in
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
-from langgraph_statekit.checkpoint.cache import Cache
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
 from langgraph_statekit.checkpoint.records import HEADER_ID_BYTES, Save, SaveRow, SaveWrites, is_made
-from langgraph_statekit.errors import Corrupt, Unavailable
+from langgraph_statekit.errors import Corrupt, StatekitError, Unavailable
 
-_LIVES_BYTES: Final = 4 << 20
-_LIFE_BYTES: Final = 32
 _ATTEMPTS: Final = 8
 
 
@@ -38,7 +36,6 @@ class Saving:
         self._hot, self._moving, self._uploading, self._through = hot, moving, uploading, through
         self._below = below
         self.seen = Seen()
-        self._lives = Cache[str, int](_LIVES_BYTES)
 
     def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """See `Backend.save`."""
@@ -88,19 +85,15 @@ class Saving:
     def _upload(self, saves: Sequence[Save], results: list[int | Exception]) -> None:
         """Have in the cold store what was saved, or say that it is not there.
 
-        A life that ended since it was saved to, as the hot store lost it, may not have been uploaded with the save: so
-        one that was not known before is saved to again, which does no harm.
+        What the hot store lost before it was uploaded, as by a copy of it that was put back, is saved again.
         """
         left = [at for at, result in enumerate(results) if is_made(result)]
         for _ in range(_ATTEMPTS):
-            done = self._uploading.upload({saves[at].thread for at in left})
-            unsure = {thread for thread, born in done.items() if born != self._lives.get(thread)}
-            for thread, born in done.items():
-                self._lives.put(thread, born if isinstance(born, int) and born else None, _LIFE_BYTES)
+            failed = self._uploading.upload({saves[at].thread for at in left})
             for at in left:
-                if isinstance(error := done[saves[at].thread], Exception):
-                    results[at] = error
-            left = [at for at in left if is_made(results[at]) and saves[at].thread in unsure]
+                if saves[at].thread in failed:
+                    results[at] = failed[saves[at].thread]
+            left = [at for at in left if is_made(results[at]) and not self._is_below(at, saves, results)]
             if not left:
                 break
             for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):
@@ -112,6 +105,17 @@ class Saving:
         away = [result for result in results if isinstance(result, Unavailable)]
         if away and len(away) == len(results):  # of others each save has its own
             raise away[0]
+
+    def _is_below(self, at: int, saves: Sequence[Save], results: list[int | Exception]) -> bool:
+        """Say whether the cold store has a save; it is looked up if others have uploaded the thread meanwhile."""
+        if self._moving.sent.has(saves[at]):
+            return True
+        try:
+            found = self._moving.image(saves[at].thread)
+        except StatekitError as error:
+            results[at] = error
+            return True
+        return found is not None and is_in(saves[at], found)
 
     def changed(self, thread: str) -> bool:
         """Note a change; False if the cold store should have it by now, and the hot one has nothing of the thread."""

@@ -143,20 +143,20 @@ class Uploading:
         if errors:
             raise errors[0]
 
-    def upload(self, threads: Collection[str]) -> dict[str, int | StatekitError]:
-        """Upload threads now, side by side; return what `Moving.upload` does, or what failed: that is tried again."""
-        done: dict[str, int | StatekitError] = {}
+    def upload(self, threads: Collection[str]) -> dict[str, StatekitError]:
+        """Upload threads now, side by side; return what failed, by thread: that is tried again."""
+        failed: dict[str, StatekitError] = {}
         alone = len(threads) == 1
         futures = (
             {} if alone else {thread: self._background.pool.start(self._moving.upload, thread) for thread in threads}
         )
         for thread in threads:
             try:
-                done[thread] = self._moving.upload(thread) if alone else futures[thread].result()
+                _ = self._moving.upload(thread) if alone else futures[thread].result()
             except StatekitError as error:
-                done[thread] = error
-        self.changed([thread for thread, result in done.items() if isinstance(result, StatekitError)])
-        return done
+                failed[thread] = error
+        self.changed(failed)
+        return failed
 
     def flush_all(self) -> None:
         """Upload what this process has changed."""
