@@ -194,7 +194,9 @@ class RedisStore(Store):
         return put_back
 
     def lose(self) -> None:
-        self.clean()
+        all_at_once = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end"
+        with self._client() as client:
+            client.eval(all_at_once, 0, self._keys)  # as others save meanwhile
 
     def clean(self) -> None:
         with self._client() as client:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from langgraph_statekit.checkpoint.backend import Backend
@@ -55,31 +55,54 @@ class Saving:
     def _save_both(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         # One that brings a new data key must not begin a thread that the cold store has with another.
         unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
-        new = {save.thread for save in saves if save.thread in unsure or not self.seen.has(save.thread)}
-        for thread in new:
-            self.thaw(thread)
-        results = self._save(saves)
-        done = [save for save, result in zip(saves, results, strict=True) if is_made(result)]
-        threads = [save.thread for save in done]
-        for thread in new.intersection(threads):
-            self.seen.add(thread)
+        threads = {save.thread for save in saves}
+        new = {thread for thread in threads if thread in unsure or not self.seen.has(thread)}
+        failed = self._thaw_each(new)
+        away = [error for error in failed.values() if isinstance(error, Unavailable)]
+        if away and len(failed) == len(threads):
+            raise away[0]
+        left = [at for at, save in enumerate(saves) if save.thread not in failed]
+        results: list[int | Exception] = [failed.get(save.thread, 0) for save in saves]
+        for at, result in zip(left, self._save([saves[at] for at in left]) if left else (), strict=True):
+            results[at] = result
+        for at in left:
+            if saves[at].thread in new and is_made(results[at]):
+                self.seen.add(saves[at].thread)
         # A root that goes on from what is stored, as a first checkpoint that is migrated does, is refused by nobody: if
         # the hot store let the thread go a moment ago, values of it are in the cold one only.
-        for thread in {save.thread for save in done if isinstance(save, SaveRow) and _leans(save)}:
-            self.thaw(thread)
+        lean = [at for at in left if is_made(results[at]) and _leans(saves[at])]
+        failed = self._thaw_each({saves[at].thread for at in lean})
+        for at in lean:
+            results[at] = failed.get(saves[at].thread, results[at])
         if self._through:
             self._upload(saves, results)
         else:
-            self._uploading.changed(threads, {save.thread for save in done if _waits(save)})
-            self._uploading.catch_up(threads)
+            done = [save for save, result in zip(saves, results, strict=True) if is_made(result)]
+            changed = [save.thread for save in done]
+            self._uploading.changed(changed, {save.thread for save in done if _waits(save)})
+            self._uploading.catch_up(changed)
         return results
+
+    def _thaw_each(self, threads: Collection[str]) -> dict[str, StatekitError]:
+        """Have threads in the hot store; return why one is not, by thread: others are saved to all the same."""
+        failed: dict[str, StatekitError] = {}
+        for thread in threads:
+            try:
+                self.thaw(thread)
+            except StatekitError as error:
+                failed[thread] = error
+        return failed
 
     def _save(self, saves: Sequence[Save]) -> list[int | Exception]:
         results = list(self._hot.save(saves))
         for at, result in enumerate(results):
             # The hot store may have lost the thread or a part of it, or another worker have archived it.
-            if (result == 0 or isinstance(result, Rekeyed | Corrupt)) and self._moving.thaw(saves[at].thread):
-                [results[at]] = self._hot.save([saves[at]])
+            if result == 0 or isinstance(result, Rekeyed | Corrupt):
+                try:
+                    if self._moving.thaw(saves[at].thread):
+                        [results[at]] = self._hot.save([saves[at]])
+                except StatekitError as error:
+                    results[at] = error
         return results
 
     def _upload(self, saves: Sequence[Save], results: list[int | Exception]) -> None:
@@ -133,8 +156,8 @@ class Saving:
         return is_there
 
 
-def _leans(save: SaveRow) -> bool:
-    return save.row.parent is None and bool(save.unsent())
+def _leans(save: Save) -> bool:
+    return isinstance(save, SaveRow) and save.row.parent is None and bool(save.unsent())
 
 
 def _waits(save: Save) -> bool:
