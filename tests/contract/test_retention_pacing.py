@@ -40,8 +40,8 @@ def test_a_thread_that_many_processes_save_to_is_bounded_and_each_period_has_one
     store: Store, store_name: str, processes: int | None
 ) -> None:
     """Each saver knows as little of the others as a process does. None: each put is of a process of its own."""
-    if store_name.startswith("evicting"):
-        pytest.skip("what comes back from the cold store begins anew in the count")
+    if store_name.startswith("evicting") and processes != 1:
+        pytest.skip("a thread that comes back from the cold store is counted by each process for itself")
     at, lengths, revs = config(), list[int](), list[int]()
     with ExitStack() as stack, store.open(retention=None) as looker:
         savers = [stack.enter_context(_opened(store)) for _ in range(processes or 0)]
@@ -53,7 +53,8 @@ def test_a_thread_that_many_processes_save_to_is_bounded_and_each_period_has_one
     passed = [after for before, after in pairwise(lengths) if after <= before]
     assert max(lengths) <= KEEP + PERIOD
     assert set(passed) == {KEEP}
-    assert -2 <= len(passed) - (revs[-1] - revs[0]) / PERIOD <= 1, "the first ones may find the thread too short"
+    if not store_name.startswith("evicting"):
+        assert -2 <= len(passed) - (revs[-1] - revs[0]) / PERIOD <= 1, "the first ones may find the thread too short"
 
 
 def _opened(store: Store) -> StatekitSaver:

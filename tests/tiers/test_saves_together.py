@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from langgraph_statekit import Corrupt
+from langgraph_statekit import Corrupt, TieredSaver
 from tests.faces import config
 from tests.servers import Servers
 from tests.tiers.kit import Tiers, grow, history
@@ -22,6 +22,12 @@ def tiers(servers: Servers, tmp_path: Path) -> Iterator[Tiers]:
     made.clean()
 
 
+def damage(saver: TieredSaver, thread: str, directory: Path) -> None:
+    pack = next(name for name in saver.tiers._cold.objects(thread) if not name.endswith("/head"))
+    [path] = directory.rglob(pack.rpartition("/")[2])
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 @pytest.mark.parametrize("mode", ["write_behind", "write_through"])
 async def test_a_damaged_thread_takes_no_other_with_it(
     tiers: Tiers, monkeypatch: pytest.MonkeyPatch, mode: str, tmp_path: Path
@@ -32,9 +38,7 @@ async def test_a_damaged_thread_takes_no_other_with_it(
             for _ in grow(saver, 2, thread):
                 pass
             assert saver.archive(thread)
-        [pack] = [name for name in saver.tiers._cold.objects("bad") if not name.endswith("/head")][:1]
-        [path] = tmp_path.rglob(pack.rpartition("/")[2])
-        path.write_bytes(path.read_bytes()[:-1])
+        damage(saver, "bad", tmp_path)
     with tiers.open(mode=mode) as saver:
         calls: list[int] = []
         save = saver.tiers.saving.save

@@ -1,4 +1,4 @@
-"""What this process brought to the cold store last: by that it knows that a save is there, whatever the hot one says."""
+"""What this process brought to the cold store last, by which it knows that a save is there."""
 
 from __future__ import annotations
 

@@ -26,10 +26,19 @@ _PAGE: Final = 200
 
 
 class Lag:
-    """How many saves of a thread this process has acknowledged and not uploaded, and how often that failed."""
+    """What a thread lacks in the cold store.
+
+    Attributes:
+        saves: How many saves this process has acknowledged and not uploaded.
+        failures: How often that failed.
+        soon: Whether one of them came since the last upload began, and is not to wait.
+        due_s: When they are uploaded.
+    """
 
     def __init__(self) -> None:
         self.saves = self.failures = 0
+        self.soon = False
+        self.due_s = 0.0
 
 
 class Uploading:
@@ -108,6 +117,7 @@ class Uploading:
                 lag.saves += 1
                 self._behind += 1
                 if thread in soon or lag.saves == max(self._max_lag_checkpoints // 2, 1):
+                    lag.soon = True
                     self._push(thread, 0.0)
         self.start()
 
@@ -172,6 +182,9 @@ class Uploading:
         with self._lock:
             lag = self._lags.get(thread)
             saves = lag.saves if lag else 0  # what is saved from now on may not go along
+            if lag is not None:
+                lag.soon = False
+        begun_s = time.monotonic()
         try:
             self._moving.upload(thread)
         except BaseException as error:
@@ -188,8 +201,9 @@ class Uploading:
                 self._behind -= done
                 lag.saves -= done
                 lag.failures = 0
-                if lag.saves:
-                    self._push(thread, self._max_lag_s)
+                if lag.saves:  # none of them is older than the upload
+                    late_s = time.monotonic() - begun_s
+                    self._push(thread, 0.0 if lag.soon else max(self._max_lag_s - late_s, 0.0))
                 else:
                     del self._lags[thread]
             recovered = self._failing and not any(lag.failures for lag in self._lags.values())
@@ -202,7 +216,10 @@ class Uploading:
         self._tell(threads=threads, saves=saves, error=error)
 
     def _push(self, thread: str, pause_s: float) -> None:
-        heapq.heappush(self._due, (time.monotonic() + pause_s, thread))
+        due_s = time.monotonic() + pause_s
+        if (lag := self._lags.get(thread)) is not None:
+            lag.due_s = due_s
+        heapq.heappush(self._due, (due_s, thread))
         self._background.wake()
 
     def _make_round(self) -> float:
@@ -235,6 +252,9 @@ class Uploading:
         finally:
             with self._lock:
                 self._under_way.discard(thread)
+                if (lag := self._lags.get(thread)) is not None:  # its time may have come meanwhile, and was passed over
+                    heapq.heappush(self._due, (lag.due_s, thread))
+                    self._background.wake()
 
     def _look_around(self) -> None:
         """Upload what another worker left, and let go what is idle."""
