@@ -134,6 +134,27 @@ def test_what_a_dead_worker_did_not_bring_over_is_brought_by_another(two: Two, m
         assert len(before) == 3
 
 
+def test_an_upload_that_failed_once_is_noted_when_it_succeeds(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Cold(two.second)
+    away.down = True
+    with two.open(replicas=[two.replica(away)]) as saver:
+        assert len(list(grow(saver, 3))) == 3
+        upload, failures = saver.tiers._cold.packs.upload, [Unavailable("for once")]
+
+        def failing(*args: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return upload(*args)
+
+        monkeypatch.setattr(saver.tiers._cold.packs, "upload", failing)
+        with pytest.raises(Unavailable, match="for once"):
+            saver.tiers.moving.upload(THREAD)
+        assert two.notes() == []
+        saver.tiers.moving.upload(THREAD)
+        assert two.notes()
+        away.down = False
+
+
 def stored_head(place: Any, thread: str) -> ColdHead:
     found, _ = place.stored(digest(thread))
     return ColdHead("") if found is None else decode_head(found.data)

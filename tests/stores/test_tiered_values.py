@@ -193,3 +193,33 @@ def _cut_off(endpoint: str, after_bytes: int) -> Iterator[tuple[str, Any]]:
         listener.shutdown(socket.SHUT_RDWR)
     for end in ends:
         end.close()
+
+
+def test_who_never_heard_that_its_upload_counted_takes_no_value_from_later_packs(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with here.open(mode="write_through", grace_s=0.0) as saver, here.open(grace_s=0.0) as other:
+        for step in range(7):
+            put(saver, {"z": step}, step)
+        swap, lost = saver.tiers._cold.bucket.swap, [True]
+
+        def swapped(*args: Any) -> Any:
+            made = swap(*args)
+            if not lost:
+                return made
+            lost.pop()
+            other.tiers._cold.head(THREAD)
+            assert other.tiers._cold.compact(THREAD)
+            return None  # as when the reply is lost, and the repeated request finds another head
+
+        monkeypatch.setattr(saver.tiers._cold.bucket, "swap", swapped)
+        put(saver, {"x": large(1), "z": 7}, 7)
+        assert not lost
+        found = saver.tiers.image(THREAD)
+        assert found is not None
+        assert seen(saver)
+        other.tiers.evict(THREAD)
+    with here.open() as saver:
+        left = saver.get_tuple(config())
+        assert left is not None
+        assert left.checkpoint["channel_values"]["x"] == large(1)

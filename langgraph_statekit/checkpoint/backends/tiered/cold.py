@@ -108,9 +108,12 @@ class Cold(Heads):
         new = replace(head, packs=[*head.packs, *made.packs])
         if self._swap(head.thread, new, tag):
             return new
-        # Who found the head lost a moment ago may have made one that names them.
-        if not {ref.name for ref in made.packs} & {*self.last_head(head.thread)[0].names}:
-            self.packs.remove(head, made.names)
+        # Who found the head lost a moment ago may have made one that names them. If it is a later one, this may have
+        # counted before it, and the reply have been lost: what is left of its values then stays for `clean`.
+        now = self.last_head(head.thread)[0]
+        packs = [ref.name for ref in made.packs]
+        if not {*packs} & {*now.names}:
+            self.packs.remove(head, made.names if now.gen == head.gen else packs)
         self.settle_key(head)
         return None
 

@@ -63,12 +63,9 @@ class Replicas:
             return len(self._due[replica])
 
     def note(self, name: str, gen: int) -> Sequence[str]:
-        """See `Watch`; none if that was told before."""
+        """See `Watch`; also if it was told before, as nobody knows whether the object came to be."""
         with self._lock:
-            gens = self._noted.setdefault(name, {})
-            if gen in gens:
-                return ()
-            gens[gen] = gen
+            self._noted.setdefault(name, {})[gen] = gen
         return (f"{self._cold.notes}/{name}/{gen}",)
 
     def changed(self, name: str, gen: int) -> None:
