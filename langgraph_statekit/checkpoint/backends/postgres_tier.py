@@ -241,9 +241,10 @@ class PostgresTier:
             self._drop(ask, thread)
             ask("DELETE FROM {schema}.leases WHERE thread_id = %b", thread)
             ask(
-                "INSERT INTO {schema}.tier_ended AS e SELECT %b, now_us, now_us FROM {schema}.clock_us_1() AS now_us"
+                "INSERT INTO {schema}.tier_ended AS e SELECT %b, greatest(now_us, %b), now_us"
+                " FROM {schema}.clock_us_1() AS now_us"
                 " ON CONFLICT (thread_id) DO UPDATE SET born = greatest(e.born, excluded.born)",
-                thread,
+                *(thread, 0 if state is None else state.born),
             )
             return state is not None
 

@@ -24,8 +24,10 @@ CREATE TABLE {schema}.tier_ended (thread_id text COLLATE "C" PRIMARY KEY, born b
 
 -- What is left, for a while, of threads that were dropped here: no thaw brings an older state back.
 CREATE TABLE {schema}.tier_gone (name text PRIMARY KEY, born bigint NOT NULL, gen bigint NOT NULL, at_us bigint NOT NULL);
+CREATE INDEX tier_gone_born ON {schema}.tier_gone (born);
 
--- Notes what changed. The lock on the thread's row of `tier` lasts until the change counts, so that no eviction, which
+-- Notes what changed. A thread is born later than all that went, also where the clock was set back: else it would count
+-- as deleted with them. The lock on the thread's row of `tier` lasts until the change counts, so that no eviction, which
 -- locks it too, comes between.
 CREATE FUNCTION {schema}.tier_note_1() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
@@ -39,7 +41,8 @@ BEGIN
             RETURN NULL;
         END IF;
         INSERT INTO {schema}.tier (thread_id, born) VALUES (thread, greatest({schema}.clock_us_1(),
-            (SELECT 1 + e.born FROM {schema}.tier_ended e WHERE e.thread_id = thread))) ON CONFLICT DO NOTHING;
+            (SELECT 1 + e.born FROM {schema}.tier_ended e WHERE e.thread_id = thread),
+            (SELECT 1 + max(g.born) FROM {schema}.tier_gone g))) ON CONFLICT DO NOTHING;
     END LOOP;
     IF what > 0 THEN -- it does not expire: it has no end until `uploaded` gives it one
         UPDATE {schema}.threads SET until_us = NULL WHERE thread_id = thread AND until_us > {schema}.clock_us_1();

@@ -193,11 +193,12 @@ class SqliteTier:
     def end(self, thread: str) -> bool:
         with self._writing() as db:
             leases.drop(db, thread)
-            tid = life.tid_of(db, thread, "threads")
+            tid, born = life.tid_of(db, thread, "threads"), 0
             if tid is not None:
+                [born] = db.execute("SELECT coalesce(max(born), 0) FROM tier WHERE tid = ?", (tid,)).fetchone()
                 _drop(db, tid)
             found = db.execute("SELECT 1 FROM tier_ended WHERE thread = ?", (thread,)).fetchone()
-            db.execute(_END, (thread, self.now_us(), life.now_us()))
+            db.execute(_END, (thread, max(self.now_us(), born), life.now_us()))
             return bool(tid or found)
 
     def buried(self, thread: str, born: int, gen: int) -> None:

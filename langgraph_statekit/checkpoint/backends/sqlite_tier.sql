@@ -33,10 +33,13 @@ CREATE TABLE IF NOT EXISTS tier_gone (
     gen INTEGER NOT NULL,
     at_us INTEGER NOT NULL
 );
+CREATE INDEX IF NOT EXISTS tier_gone_by_born ON tier_gone (born);
+-- It is born later than all that went, also where the clock was set back: else it would count as deleted with them.
 CREATE TRIGGER IF NOT EXISTS tier_begin AFTER INSERT ON threads BEGIN
     INSERT INTO tier (tid, born) VALUES (NEW.tid, max(
         CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
-        1 + coalesce((SELECT born FROM tier_ended WHERE thread = NEW.thread), 0)
+        1 + coalesce((SELECT born FROM tier_ended WHERE thread = NEW.thread), 0),
+        1 + coalesce((SELECT max(born) FROM tier_gone), 0)
     ));
 END;
 CREATE TRIGGER IF NOT EXISTS tier_end AFTER DELETE ON threads

@@ -202,32 +202,34 @@ class Moving:
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
 
-    def _bury_ended(self, thread: str) -> None:
-        """Remove from the cold store what has ended in the hot one.
+    def _bury_ended(self, thread: str) -> bool:
+        """Remove from the cold store what has ended in the hot one; False if another life has begun there.
 
         Not what only its time ended, if in the cold store that was set anew since: the hot one went back in time.
         """
-        born, is_over = 0, False
+        born, is_over, begun = 0, False, False
 
         def ended() -> int | None:
-            nonlocal born, is_over
+            nonlocal born, is_over, begun
             state = self._hot.state(thread)
-            if state is None or state.here:
+            begun = state is not None and state.here
+            if state is None or begun:
                 return None
             born, is_over = state.born, state.over
             return born
 
         if ended() is None:
-            return
+            return not begun
         if is_over:
             head, _ = self._cold.head(thread)
             if head.live and not self._cold.over(head, sure=True):
                 self._hot.buried(thread, born, head.gen)
-                return
+                return True
         gen = self._cold.bury(thread, ended)
         if gen is not None:
             self._cold.clear(thread)
             self._hot.buried(thread, born, gen)
+        return not begun
 
     def whole(self, thread: str) -> tuple[Thread | None, int]:
         """Return a thread as it is in the cold store; None if all of it is in the hot one, or there is none.
@@ -280,7 +282,7 @@ class Moving:
             if state is None:
                 found = self._reading.image(thread)
                 if found is None:
-                    return self._hot.state(thread) is not None
+                    return self._is_begun(thread)
                 head, held = found
                 held = replace(held, ttl_us=head.ttl_us, until_us=head.until_us)
                 if self._hot.restore(thread, head.life, head.gen, held):
@@ -296,6 +298,16 @@ class Moving:
                 self.evict(thread, leased=True)
             time.sleep(pause_s)
         raise AssertionError("pauses end with an error")
+
+    def _is_begun(self, thread: str) -> bool:
+        """Say whether somebody has begun a thread that the cold store has not; who begins it now is no deleted life."""
+        if self._hot.state(thread) is not None:
+            return True
+        with suppress(Corrupt, Unavailable):  # then whoever uploads it is told
+            head, _ = self._cold.known(thread)
+            if head.dead_us and head.dead_us >= self._hot.now_us():  # the clock is behind that of the deletion
+                self._hot.buried(thread, head.dead_us, head.gen)
+        return False
 
     def bring_up(self, thread: str) -> bool:
         """As `thaw`; and bring the hot store up to the cold one if it went back in time."""
@@ -370,11 +382,14 @@ class Moving:
         return True
 
     def delete(self, thread: str) -> None:
-        """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more."""
-        head, _ = self._cold.last_head(thread)
-        if not self._hot.end(thread) and not head.live:
-            self._hot.buried(thread, self._hot.now_us(), head.gen)
-        self._bury_ended(thread)
+        """Remove a thread from both tiers: from the hot one in one step, after which nobody sees it any more.
+
+        It leaves a tombstone also where neither has anything of it: an upload may be under way of what the hot store
+        has lost since.
+        """
+        self._hot.end(thread)
+        if not self._bury_ended(thread):
+            self.upload(thread)  # what has begun since is in the place of what was there then
         ended_us = self._hot.now_us()
         while self._hot.now_us() == ended_us:  # what is born from now on was born later
             time.sleep(_TICK_S)
