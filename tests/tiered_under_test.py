@@ -89,8 +89,9 @@ class TieredStore(Store):
 
     def advance(self, seconds: float) -> None:
         self._upload()  # what is not in the cold store may not expire
-        self._hot.advance(seconds)
+        # First below: where the hot store alone takes a thread for expired, it has gone back in time, and lets it live on.
         advance_cold(self._cold._directory, seconds)
+        self._hot.advance(seconds)
 
     def break_connections(self) -> None:
         self._hot.break_connections()

@@ -15,7 +15,7 @@ from langgraph_statekit.cli.doctor import Checked, check_thread
 from langgraph_statekit.cli.serializer import ForeignSerializer
 from langgraph_statekit.cli.stores import encryption, missing, opened
 from langgraph_statekit.cli.terminal import emit, progress, table
-from langgraph_statekit.errors import CheckpointMissing, DataError, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Corrupt, DataError, Misuse
 from langgraph_statekit.extras import load
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def archive(given: Namespace) -> int:
     """Have the hot store drop threads that the cold one has; 1 if one stays, since it is in use."""
     with _tiered(given.url) as saver:
-        ids = _chosen(given, lambda: [id for page in saver.tiers.hot_threads() for id in page])
+        ids = _chosen(given, lambda: [id for page in saver.tiers.listing.hot() for id in page])
         done = {from_text(id): saver.tiers.evict(id) for id in progress(ids, "threads")}
     stays = [id for id, gone in done.items() if not gone]
     lines = [f"{id}: stays in the hot store, it is in use, has a time to live, or is not there" for id in stays]
@@ -42,12 +42,12 @@ def restore(given: Namespace) -> int:
     if given.prefix is not None and not given.all:
         raise Misuse("--prefix goes with --all")
     at = None if given.at is None else _moment(given.at)
-    made: list[str] = []
+    made, bad = list[str](), list[str]()
     with ExitStack() as stack:
         saver = stack.enter_context(_tiered(given.url))
         into = stack.enter_context(_tiered(given.to)) if given.to else None
         copies = bool(given.at or given.suffix or given.to)
-        every = [from_text(id) for id in _chosen(given, lambda: saver.tiers.restorable(copies=copies))]
+        every = [from_text(id) for id in _chosen(given, lambda: saver.tiers.restorable(_note(bad), copies=copies))]
         ids = [id for id in every if id.startswith(given.prefix or "")]
         if isinstance(at, str) and len(ids) != 1:
             raise Misuse(f"{at!r} is no time like 2025-12-24T18:00+01:00; a checkpoint belongs to one thread: name it")
@@ -57,10 +57,16 @@ def restore(given: Namespace) -> int:
             except CheckpointMissing:
                 if not given.all:
                     raise
+            except Corrupt as error:
+                bad.append(str(error))
     told = made if copies else []
-    document = {"restored": len(made), **({"threads": told} if told else {})}
-    emit(document, [*told, f"{len(made):,} in the hot store"], given.json)
-    return 0
+    document = {"restored": len(made), **({"threads": told} if told else {}), **({"damaged": bad} if bad else {})}
+    emit(document, [*told, *bad, f"{len(made):,} in the hot store"], given.json)
+    return 1 if bad else 0
+
+
+def _note(bad: list[str]) -> Callable[[Corrupt], None]:
+    return lambda error: bad.append(str(error))
 
 
 def _moment(text: str) -> datetime | str:

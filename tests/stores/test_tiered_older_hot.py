@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.serde.types import RESUME
 
-from langgraph_statekit import Encryption, TieredSaver
+from langgraph_statekit import Corrupt, Encryption, TieredSaver
 from langgraph_statekit.events import Event, HotStoreBehind
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Servers
@@ -266,3 +266,73 @@ def test_what_both_replaced_stays_as_the_cold_store_has_it(tiers: Tiers) -> None
                 ("a third", "last", 0),
             ]
         )
+
+
+def test_an_erasure_is_in_both_stores_when_it_returns_though_the_hot_one_is_older(tiers: Tiers) -> None:
+    with tiers.open() as saver:
+        old = put(saver, 2)
+        saver.flush()
+        put_back = tiers.hot.backup()
+        made = checkpoint(content(2), {"log": "9", "last": "9"})
+        saver.put(config(id=old[-1]), made, metadata(2, run_id="erased"), made["channel_versions"])
+        saver.flush()
+    put_back()
+    with tiers.open() as saver:
+        saver.delete_for_runs(["erased"])
+        assert [*history(saver, "t")] == old
+        assert [*history_below(tiers)] == old
+
+
+def test_who_is_told_of_an_older_state_may_restore(tiers: Tiers) -> None:
+    with tiers.open() as saver:
+        old = put(saver, 2)
+        saver.flush()
+        put_back = tiers.hot.backup()
+        old += put(saver, 2)
+    put_back()
+    restored = list[list[str]]()
+
+    def restore(event: Event) -> None:
+        if isinstance(event, HotStoreBehind):
+            restored.append(saver.restore(prefix=""))
+
+    with tiers.open(hooks=[restore]) as saver:
+        new = put(saver, 1)
+        saver.flush()
+        assert restored == [["t"]]
+        assert [*history(saver, "t")] == [*old, *new]
+
+
+def test_a_damaged_thread_keeps_no_other_from_being_restored(tiers: Tiers, tmp_path: Path) -> None:
+    with tiers.open() as saver:
+        ids = {thread: put(saver, 2, thread) for thread in ("a", "bad", "c")}
+        saver.flush()
+        head = saver.tiers._cold.head("bad")[0]
+        pack = saver.tiers._cold.packs.key(head, head.packs[0].name)
+    tiers.lose_hot()
+    [path] = tmp_path.rglob(pack.rpartition("/")[2])
+    path.write_bytes(path.read_bytes()[:-1])
+    with tiers.open() as saver:
+        with pytest.raises(Corrupt, match="2 threads were restored, and not 1: thread 'bad'"):
+            saver.restore(prefix="")
+        for thread in ("a", "c"):
+            assert saver.tiers._tier.state(thread) is not None
+            assert [*history(saver, thread)] == ids[thread]
+
+
+def test_a_copy_is_whole_though_its_source_goes_down_meanwhile(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tiers.open() as saver:
+        put(saver, 3)
+        before = history(saver, "t")
+        copy, acts = saver.tiers._hot.copy_thread, [True]
+
+        def copied(*args: Any) -> Any:
+            if acts:
+                acts.pop()
+                assert saver.archive("t")
+            return copy(*args)
+
+        monkeypatch.setattr(saver.tiers._hot, "copy_thread", copied)
+        saver.copy_thread("t", "copy")
+        assert not acts
+        assert history(saver, "copy") == before

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.serde.types import RESUME
 
-from langgraph_statekit import Encryption, TieredSaver, Unavailable
+from langgraph_statekit import Corrupt, Encryption, TieredSaver, Unavailable
 from tests.faces import config, id_of
 from tests.servers import STARTERS, Server, wait_until
 from tests.stores_under_test import FileStore
@@ -210,3 +210,61 @@ def test_of_what_was_replaced_the_last_counts_whichever_store_took_it(place: Pla
 
 def labels(saver: TieredSaver) -> dict[str, str]:
     return {label: id_of(at) for label, at in saver.labels("t").items()}
+
+
+def notes(saver: TieredSaver) -> list[str]:
+    below = saver.tiers._below
+    return list(below._cold.bucket.stats(below._notes))
+
+
+def test_a_thread_that_cannot_be_told_holds_up_no_other_and_is_not_taken_for_older(
+    place: Place, tmp_path: Path
+) -> None:
+    with place.open_cold_writer(max_lag_s=0.0) as saver:
+        old = put(saver, 2, "good") + put(saver, 2, "bad")
+        saver.flush()
+        place.server.kill()
+        below = {thread: put(saver, 2, thread) for thread in ("bad", "good")}
+        cold = saver.tiers._cold
+        last = cold.packs.key(cold.head("bad")[0], cold.head("bad")[0].packs[-1].name)
+        [path] = tmp_path.rglob(last.rpartition("/")[2])
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        cold.packs.forget([last])
+        place.server.start()
+        wait_until(lambda: not saver.tiers._below.serves(), "the hot store to be used")
+        assert len(old) == 4
+        assert [*history(saver, "good")][-2:] == below["good"]
+        assert put(saver, 1, "good")
+        assert saver.tiers._tier.state("good") is not None
+        for use in (lambda: history(saver, "bad"), lambda: put(saver, 1, "bad")):
+            with pytest.raises(Corrupt):
+                use()
+        path.write_bytes(whole)
+        saver.tiers._below.tell()
+        assert [*history(saver, "bad")][-2:] == below["bad"]
+        assert put(saver, 1, "bad")
+
+
+def test_what_is_saved_below_while_the_hot_store_is_told_is_told_too_and_no_note_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.open_cold_writer() as saver:
+        old = put(saver, 2, "t")
+        saver.flush()
+        place.server.kill()
+        below = put(saver, 3, "t")
+        tell, meanwhile = saver.tiers._below.tell, list[str]()
+
+        def told() -> None:
+            tell()
+            if not meanwhile:
+                meanwhile.extend(put(saver, 1, "t"))
+
+        monkeypatch.setattr(saver.tiers._below, "tell", told)
+        assert notes(saver)
+        place.server.start()
+        wait_until(lambda: not saver.tiers._below.serves(), "the hot store to be used")
+        assert [*history(saver, "t")] == [*old, *below, *meanwhile]
+        assert not saver.tiers._cold.head("t")[0].ahead
+        assert notes(saver) == []

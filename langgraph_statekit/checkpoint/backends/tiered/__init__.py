@@ -21,7 +21,7 @@ from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
-from langgraph_statekit.errors import CheckpointMissing, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Corrupt, Misuse
 from langgraph_statekit.events import BacklogTold, Event, Hooks, HotStoreBehind, ReplicaTold
 from langgraph_statekit.extras import load
 
@@ -187,6 +187,7 @@ class TieredSaver(StatekitSaver):
             Misuse: Copies would have the ids of their threads, there are other threads of their ids, one of the savers
                 has encryption and the other none, a time has no time zone, or a thread's checkpoint ids hold no time.
             CheckpointMissing: A thread that is named was not there then, or has no such checkpoint.
+            Corrupt: Threads are damaged in the cold store, as it says; all others were restored.
             Unavailable: A store does not answer; call again.
         """
         if (thread_ids is None) == (prefix is None):
@@ -197,18 +198,26 @@ class TieredSaver(StatekitSaver):
             raise Misuse("a checkpoint belongs to one thread: name it alone, or give a time")
         if at is not None and not suffix and into in (None, self):
             raise Misuse("a thread as it was is a copy: give a suffix for its id, or into=, a saver of another place")
-        made = []
+        made, bad = list[str](), list[str]()
         if thread_ids is not None:
             ids = list(require_ids(thread_ids, "thread_ids"))
         else:
-            every = self.tiers.restorable(copies=bool(suffix) or into not in (None, self))
+            copies = bool(suffix) or into not in (None, self)
+            every = self.tiers.restorable(lambda error: bad.append(str(error)), copies=copies)
             ids = [id for id in map(from_text, every) if id.startswith(prefix or "")]
         for id in ids:
             thread, target = to_text(id), to_text(f"{id}{suffix}")
-            if self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self):
+            try:
+                there = self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self)
+            except Corrupt as error:
+                bad.append(f"thread {id!r}: {error}")
+                continue
+            if there:
                 made.append(f"{id}{suffix}")
             elif thread_ids is not None:
                 raise CheckpointMissing(f"there was no thread {id!r} in the cold store then")
+        if bad:
+            raise Corrupt(f"{len(made)} threads were restored, and not {len(bad)}: {'; '.join(bad)}")
         return made
 
     def _restore(self, thread: str, target: str, at: datetime | str | None, into: TieredSaver) -> bool:

@@ -15,8 +15,9 @@ from langgraph_statekit.checkpoint.backends.memory_thread import Thread
 from langgraph_statekit.checkpoint.backends.objects.layout import digest
 from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.cold import Cold
-from langgraph_statekit.checkpoint.backends.tiered.hot import Tier
+from langgraph_statekit.checkpoint.backends.tiered.hot import State, Tier
 from langgraph_statekit.checkpoint.backends.tiered.layout import ColdHead
+from langgraph_statekit.checkpoint.backends.tiered.listing import Listing
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.backends.tiered.replicas import Replicas
@@ -85,6 +86,7 @@ class TieredBackend:
         self._reading = Reading(cold, replicas.all)
         self.moving = Moving(tier, cold, self._reading)
         self.moving.regained, self._tell_behind = self._regained, behind
+        self.listing = Listing(hot, tier, self.moving, self._reading)
         self.restoring = Restoring(tier, cold, self.moving, self._reading)
         is_hot, repair = (lambda thread: tier.state(thread) is not None), self.restoring.repair
         self._sweeper = Sweeper(cold, replicas.all, tombstone_s, is_hot, repair)
@@ -167,8 +169,8 @@ class TieredBackend:
         return self._hot.cells(query)
 
     def load(self, thread: str, ns: str, id: str | None, refresh: bool = False) -> Stored | None:
-        if self._below.serves() and self._below.error:
-            return self._from_cold(thread, self._below.error).load(thread, ns, id)
+        if (away := self._below.answers_for(thread)) is not None:
+            return self._from_cold(thread, away).load(thread, ns, id)
         try:
             found = self._hot.load(thread, ns, id, refresh)
         except Unavailable as error:
@@ -233,8 +235,11 @@ class TieredBackend:
         for _ in range(_ATTEMPTS):
             is_there = self.saving.thaw(source)
             self.saving.thaw(target)
+            before = self._tier.state(source)
             done = self._hot.copy_thread(source, target, operation, header)
-            if not done or self.saving.changed(target) or not is_there:
+            # If the source went down meanwhile, not all of it was copied; a repeat finds what was.
+            went = is_there and not _is_same(before, self._tier.state(source))
+            if not done or (not went and (self.saving.changed(target) or not is_there)):
                 return done
         raise Unavailable(f"the hot store kept losing the copy {from_text(target)!r}; copy again")
 
@@ -274,16 +279,7 @@ class TieredBackend:
         return False
 
     def threads(self, run_ids: Collection[str] | None = None) -> Iterator[Sequence[str]]:
-        seen = set(self._tier.ended())
-        for page in self._hot.threads(run_ids):
-            seen.update(page)
-            yield page
-        for heads in self._reading.threads():
-            page = [head.thread for head in heads if head.thread not in seen]
-            if run_ids is not None:  # those in the hot store were asked already
-                page = [thread for thread in page if self._tier.state(thread) is None]
-            if page:
-                yield page
+        return self.listing.threads() if run_ids is None else self.listing.of_runs(run_ids)
 
     def sweep(self, orphans_us: int) -> Swept:
         self._bury_ended()  # first, while it can be told that time alone ended them
@@ -306,10 +302,6 @@ class TieredBackend:
         self.uploading.flush([thread])
         return self.moving.evict(thread)
 
-    def hot_threads(self) -> Iterator[Sequence[str]]:
-        """Yield the threads in the hot store in pages."""
-        return self._hot.threads()
-
     def cold_threads(self, *bad: Callable[[Corrupt], object]) -> Iterator[Sequence[str]]:
         """Yield the threads in the cold store in pages; tell `bad` of heads that cannot be read."""
         return ([head.thread for head in heads] for heads in self._cold.threads(*bad))
@@ -318,9 +310,9 @@ class TieredBackend:
         """Return a thread as the cold store has it; None if it has not."""
         return _memory(thread, self._reading.image(thread))
 
-    def restorable(self, *, copies: bool) -> list[str]:
-        """Return all threads; also those that the hot store alone has, unless copies are made."""
-        tiers = [self.cold_threads()] if copies else [self.cold_threads(), self.hot_threads()]
+    def restorable(self, bad: Callable[[Corrupt], object], *, copies: bool) -> list[str]:
+        """Return all threads; also those that the hot store alone has, unless copies are made; see `cold_threads`."""
+        tiers = [self.cold_threads(bad)] if copies else [self.cold_threads(bad), self.listing.hot()]
         return list(dict.fromkeys(thread for pages in tiers for page in pages for thread in page))
 
     def was(self, thread: str, at: Moment | None) -> Thread | None:
@@ -357,8 +349,8 @@ class TieredBackend:
             cold: Reads from what the cold store has.
             is_short: Whether the hot store may have let the thread go when it gave this.
         """
-        if self._below.serves() and self._below.error:
-            return cold(self._from_cold(thread, self._below.error))
+        if (away := self._below.answers_for(thread)) is not None:
+            return cold(self._from_cold(thread, away))
         try:
             held, born = self.moving.whole(thread)
             for _ in range(_ATTEMPTS):
@@ -386,6 +378,11 @@ class TieredBackend:
             if self._write_cold:  # it may be begun
                 return MemoryBackend()
         raise error
+
+
+def _is_same(before: State | None, after: State | None) -> bool:
+    """Say whether a thread stayed in the hot store, all of it."""
+    return before is not None and after is not None and after.here and before.born == after.born and after.complete
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:

@@ -7,10 +7,12 @@ what the cold one has.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -26,8 +28,9 @@ from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.reading import Reading
 from langgraph_statekit.checkpoint.fork import renew_in_child
 from langgraph_statekit.checkpoint.records import Save, from_text
-from langgraph_statekit.errors import Unavailable
+from langgraph_statekit.errors import StatekitError, Unavailable
 
+_LOG: Final = logging.getLogger(__name__)
 _AWAY_S: Final = 1.0
 """For so long a hot store that did not answer is not asked again."""
 _NOTE_US: Final = 3_600_000_000
@@ -43,6 +46,10 @@ class Below:
         reading: Reads from it.
         moving: Moves threads between them.
         set_up: Sets the hot store up, in case it was away when this process began.
+
+    Attributes:
+        error: Why the hot store is not used; None if it is.
+        untold: What keeps threads from being told to the hot store, by thread.
     """
 
     def __init__(self, hot: Tier, cold: Cold, reading: Reading, moving: Moving, set_up: Callable[[], None]) -> None:
@@ -57,16 +64,34 @@ class Below:
     def renew(self) -> None:
         """Begin anew in the child of a fork."""
         self._asking = threading.Lock()
+        self._door = threading.Condition()
+        self._inside, self._shut = 0, False
+        self._announced: set[str] = set()
+        self.untold: dict[str, StatekitError] = {}
 
     def serves(self) -> bool:
         """Whether the hot store is away; it is asked again after a while, and then told what it missed."""
-        if self.error is None:
-            return False
+        return self.error is not None and not self._is_asked_now()
+
+    def answers_for(self, thread: str) -> Unavailable | None:
+        """Return why the cold store answers for a thread; None if the hot one does.
+
+        Raises:
+            StatekitError: The hot one is there, and could not be told what it missed of this thread.
+        """
+        if self.serves():
+            return self.error
+        if thread in self.untold:
+            raise self.untold[thread]
+        return None
+
+    def _is_asked_now(self) -> bool:
+        """Ask the hot store, if it is time, and say whether it is back."""
         if time.monotonic() < self._until_s or not self._asking.acquire(blocking=False):
-            return True
+            return False
         try:
             self._until_s = time.monotonic() + _AWAY_S
-            return not self._is_back()
+            return self._is_back()
         finally:
             self._asking.release()
 
@@ -88,27 +113,85 @@ class Below:
             self._set_up()
             self._hot.state("")
             self.tell()
+            with self._closed():  # what was saved below meanwhile, and nothing comes
+                self.tell()
+                self.error = None
         except Unavailable:
             return False
-        self.error = None
         return True
+
+    @contextmanager
+    def _closed(self) -> Iterator[None]:
+        """Let saves that are under way end, and others wait."""
+        with self._door:
+            self._shut = True
+            self._door.wait_for(lambda: not self._inside)
+        try:
+            yield
+        finally:
+            with self._door:
+                self._shut = False
+                self._door.notify_all()
 
     def tell(self) -> None:
         """Have the hot store know of all that the cold one took alone, whoever saved it.
 
+        A thread that cannot be told holds up no other: until it is, its reads and saves raise what was wrong.
+
         Raises:
             Unavailable: A store does not answer; what was not told stays noted.
         """
+        untold: dict[str, StatekitError] = {}
         for key, stat in self._cold.bucket.stats(self._notes).items():
             found = self._cold.bucket.get(key)
             if found is None:
                 continue
-            told = self._moving.settle(found.data.decode("utf-8", "surrogatepass"))
-            if told or stat.modified_s * 1e6 < self._cold.now_us() - _NOTE_US:
+            thread = found.data.decode("utf-8", "surrogatepass")
+            try:
+                told = self._settle(thread)
+            except Unavailable:
+                raise
+            except StatekitError as error:
+                if str(error) != str(self.untold.get(thread)):
+                    _LOG.warning("saves of thread %r wait in the cold store: %s", from_text(thread), error)
+                untold[thread] = error
+                continue
+            if told or key in self._announced or stat.modified_s * 1e6 < self._cold.now_us() - _NOTE_US:
                 self._cold.bucket.delete([key])
+                self._announced.discard(key)
+        self.untold = untold
 
-    def save(self, saves: Sequence[Save]) -> list[int | Exception]:
-        """Save into the cold store; results as of `Backend.save`."""
+    def _settle(self, thread: str) -> bool:
+        """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
+        for pause_s in pauses(thread):
+            if not self._cold.head(thread)[0].ahead:
+                return False
+            self._moving.upload(thread)
+            head, tag = self._cold.head(thread)
+            state = self._hot.state(thread)
+            dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
+            # With the tag from before the eviction: a save that came after it is not settled.
+            told = replace(head, gen=head.gen + 1, ahead=False, below=frozenset())
+            if dropped and self._cold.publish(thread, told, tag):
+                return True
+            time.sleep(pause_s)
+        raise AssertionError("pauses end with an error")
+
+    def save(self, saves: Sequence[Save]) -> list[int | Exception] | None:
+        """Save into the cold store; results as of `Backend.save`. None if the hot one is back."""
+        with self._door:
+            self._door.wait_for(lambda: not self._shut)
+            if self.error is None:
+                return None
+            self._inside += 1
+        try:
+            return self._save_all(saves)
+        finally:
+            with self._door:
+                self._inside -= 1
+                self._door.notify_all()
+
+    def _save_all(self, saves: Sequence[Save]) -> list[int | Exception]:
         results: list[int | Exception] = [False] * len(saves)
         for thread in dict.fromkeys(save.thread for save in saves):
             mine = [at for at, save in enumerate(saves) if save.thread == thread]
@@ -150,8 +233,8 @@ class Below:
         pack = _added(before, held)
         if pack.empty:
             return results
-        name = thread.encode("utf-8", "surrogatepass")
-        self._cold.bucket.put(f"{self._notes}/{digest(thread)}-{os.urandom(8).hex()}", name)
+        note = f"{self._notes}/{digest(thread)}-{os.urandom(8).hex()}"
+        self._cold.bucket.put(note, thread.encode("utf-8", "surrogatepass"))
         until_us = held.until_us and held.until_us - clock_us() + self._cold.now_us()
         new = replace(
             base,
@@ -163,7 +246,9 @@ class Below:
             ahead=True,
             below=base.below | taken_below(before, pack),
         )
-        return None if self._cold.append(new, pack, tag) is None else results
+        counts = self._cold.append(new, pack, tag) is not None
+        self._announced.add(note)  # no head will come that it tells of, but for the one that there is
+        return results if counts else None
 
 
 def _added(before: Thread, held: Thread) -> Pack:

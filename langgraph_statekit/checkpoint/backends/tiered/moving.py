@@ -63,15 +63,20 @@ class Moving:
         Returns:
             The life in the hot store, all of which the cold one had then; 0 if there was none.
         """
-        with self._turns[hash(thread) % _LOCKS]:  # who waited finds little left to do
-            for pause_s in pauses(thread):
-                born = self._upload(thread)
-                if born is not None:
-                    return born
-                time.sleep(pause_s)
-        raise AssertionError("pauses end with an error")
+        lacked: list[int] = []
+        try:
+            with self._turns[hash(thread) % _LOCKS]:  # who waited finds little left to do
+                for pause_s in pauses(thread):
+                    born = self._upload(thread, lacked)
+                    if born is not None:
+                        return born
+                    time.sleep(pause_s)
+            raise AssertionError("pauses end with an error")
+        finally:
+            for count in lacked:  # not in its turn, as who is told may use the thread
+                self.regained(thread, count)
 
-    def _upload(self, thread: str) -> int | None:
+    def _upload(self, thread: str, lacked: list[int]) -> int | None:
         # First the head: another worker may bring later changes there until the swap, which then fails; they would be
         # overwritten by those of a view that is older than the head.
         try:
@@ -101,7 +106,7 @@ class Moving:
         if begun and head.packs and not self._cold.packs.held(head, head.packs[-1].name) and self._mend(head):
             return None
         if unsure and begun and state.complete and not head.ahead:
-            in_step = self._is_in_step(thread, head, tag, state)
+            in_step = self._is_in_step(thread, head, tag, state, lacked)
             if not in_step:
                 return in_step if in_step is None else state.born
             if state.clean:
@@ -155,7 +160,7 @@ class Moving:
             return None
         return regained(held, changes.pack, touched.pack, place_at, head.below), False
 
-    def _is_in_step(self, thread: str, head: ColdHead, tag: str, state: State) -> bool | None:
+    def _is_in_step(self, thread: str, head: ColdHead, tag: str, state: State, lacked: list[int]) -> bool | None:
         """Say whether the hot store has all of a head that it was not told of.
 
         Mostly it has: who uploaded died, or has not told it yet. If not, it went back in time, as a copy that is put
@@ -183,24 +188,8 @@ class Moving:
         # It is not told of the new head: if it changes before it drops its copy, it is not in step still.
         self._hot.uploaded(thread, state.born, whole.mark, state.epoch, state.gen, True)
         self._hot.evict(thread, state.born, new.gen, True)
-        self.regained(thread, len(lacks))
+        lacked.append(len(lacks))
         return False
-
-    def settle(self, thread: str) -> bool:
-        """Have the hot store know of saves that the cold one took alone, by dropping its copy; False if none did."""
-        for pause_s in pauses(thread):
-            if not self._cold.head(thread)[0].ahead:
-                return False
-            self.upload(thread)
-            head, tag = self._cold.head(thread)
-            state = self._hot.state(thread)
-            dropped = state is None or not state.here or self._hot.evict(thread, state.born, head.gen, True)
-            # With the tag from before the eviction: a save that came after it is not settled.
-            told = replace(head, gen=head.gen + 1, ahead=False, below=frozenset())
-            if dropped and self._cold.publish(thread, told, tag):
-                return True
-            time.sleep(pause_s)
-        raise AssertionError("pauses end with an error")
 
     def _bury_ended(self, thread: str) -> bool:
         """Remove from the cold store what has ended in the hot one; False if another life has begun there.

@@ -50,14 +50,17 @@ class Saving:
                     raise
         for thread in {save.thread for save in saves}:
             self.seen.forget(thread)
-        return self._below.save(saves)
+        results = self._below.save(saves)
+        return self._save_both(saves) if results is None else results
 
     def _save_both(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         # One that brings a new data key must not begin a thread that the cold store has with another.
         unsure = {save.thread for save in saves if len(save.header) > HEADER_ID_BYTES}
         threads = {save.thread for save in saves}
         new = {thread for thread in threads if thread in unsure or not self.seen.has(thread)}
-        failed = self._thaw_each(new)
+        untold = {} if self._below is None else self._below.untold
+        failed = {thread: untold[thread] for thread in threads if thread in untold}
+        failed |= self._thaw_each(new - failed.keys())
         away = [error for error in failed.values() if isinstance(error, Unavailable)]
         if away and len(failed) == len(threads):
             raise away[0]
