@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from langgraph_statekit import TieredSaver
+from langgraph_statekit.checkpoint.records import Ref, SaveWrites, Write
 from tests.faces import config
 from tests.servers import Servers
 from tests.tiered_under_test import HOT
@@ -84,3 +86,22 @@ def test_a_first_save_is_made_once(tiers: Tiers, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(saver.tiers.moving, "image", None)  # nothing is looked up
         assert len([*grow(saver, 3, "t")]) == 9
         assert saves == [1] * 6
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one call", "by another call"])
+def test_what_a_later_save_has_replaced_is_not_saved_again(
+    tiers: Tiers, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    with tiers.open(mode="write_through") as saver:
+        [at] = [id for what, id in grow(saver, 1, "t") if what == "put"]
+        answer = partial(Write, "task", -4, "__resume__", "")
+        first, second = (SaveWrites(Ref("t", "", at), [answer(data)]) for data in (b"first", b"second"))
+        if together:
+            assert all(saver.tiers.save([first, second]))
+        else:
+            before_uploads(saver, lambda: saver.tiers.save([second]), monkeypatch)
+            assert all(saver.tiers.save([first]))
+        for image in (saver.tiers, saver.tiers.image("t")):
+            assert image is not None
+            [writes] = image.fill("t", [], [first.ref])[1].values()
+            assert [write.data for write in writes if write.idx < 0] == [b"second"]

@@ -9,7 +9,7 @@ from langgraph_statekit.checkpoint.backend import Backend
 from langgraph_statekit.checkpoint.backends.tiered.below import Below
 from langgraph_statekit.checkpoint.backends.tiered.moving import Moving
 from langgraph_statekit.checkpoint.backends.tiered.seen import Seen
-from langgraph_statekit.checkpoint.backends.tiered.sent import is_in
+from langgraph_statekit.checkpoint.backends.tiered.sent import Order, is_in
 from langgraph_statekit.checkpoint.backends.tiered.uploading import Uploading
 from langgraph_statekit.checkpoint.claims import Rekeyed
 from langgraph_statekit.checkpoint.expiry import INTERRUPT_IDX
@@ -36,6 +36,7 @@ class Saving:
         self._hot, self._moving, self._uploading, self._through = hot, moving, uploading, through
         self._below = below
         self.seen = Seen()
+        self._order = Order()
 
     def save(self, saves: Sequence[Save]) -> Sequence[int | Exception]:
         """See `Backend.save`."""
@@ -65,6 +66,7 @@ class Saving:
         if away and len(failed) == len(threads):
             raise away[0]
         left = [at for at, save in enumerate(saves) if save.thread not in failed]
+        tickets = [self._order.take(save) for save in saves] if self._through else []
         results: list[int | Exception] = [failed.get(save.thread, 0) for save in saves]
         for at, result in zip(left, self._save([saves[at] for at in left]) if left else (), strict=True):
             results[at] = result
@@ -78,7 +80,7 @@ class Saving:
         for at in lean:
             results[at] = failed.get(saves[at].thread, results[at])
         if self._through:
-            self._upload(saves, results)
+            self._upload(saves, tickets, results)
         else:
             done = [save for save, result in zip(saves, results, strict=True) if is_made(result)]
             changed = [save.thread for save in done]
@@ -108,10 +110,11 @@ class Saving:
                     results[at] = error
         return results
 
-    def _upload(self, saves: Sequence[Save], results: list[int | Exception]) -> None:
+    def _upload(self, saves: Sequence[Save], tickets: Sequence[int], results: list[int | Exception]) -> None:
         """Have in the cold store what was saved, or say that it is not there.
 
-        What the hot store lost before it was uploaded, as by a copy of it that was put back, is saved again.
+        What the hot store lost before it was uploaded, as by a copy of it that was put back, is saved again; not what a
+        later save has replaced.
         """
         left = [at for at, result in enumerate(results) if is_made(result)]
         for _ in range(_ATTEMPTS):
@@ -120,6 +123,7 @@ class Saving:
                 if saves[at].thread in failed:
                     results[at] = failed[saves[at].thread]
             left = [at for at in left if is_made(results[at]) and not self._is_below(at, saves, results)]
+            left = [at for at in left if self._order.is_last(saves[at], tickets[at])]
             if not left:
                 break
             for at, result in zip(left, self._save([saves[at] for at in left]), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Final
 
 from langgraph_statekit.checkpoint.backends.memory_thread import Thread
@@ -12,6 +13,7 @@ from langgraph_statekit.checkpoint.records import Row, Save, SaveRow, Write
 
 _BYTES: Final = 4 << 20
 _LAST: Final = 4
+_ENTRY_BYTES: Final = 200
 
 
 class Sent:
@@ -33,6 +35,30 @@ class Sent:
         return any(has_save(save, pack.rows.get(place), pack.writes.get(place, ())) for pack in packs)
 
 
+class Order:
+    """Tells whether a save is the last one here to its address: what an earlier one said is no loss."""
+
+    def __init__(self) -> None:
+        self._tickets = count(1)
+        self._last = Cache[tuple[str, ...], int](_BYTES)
+
+    def take(self, save: Save) -> int:
+        """Return a save's ticket, before it is made."""
+        ticket = next(self._tickets)
+        self._last.put(_address(save), ticket, _ENTRY_BYTES)
+        return ticket
+
+    def is_last(self, save: Save, ticket: int) -> bool:
+        """Say whether no later one was begun."""
+        return self._last.get(_address(save)) in (ticket, None)
+
+
+def _address(save: Save) -> tuple[str, ...]:
+    if isinstance(save, SaveRow):
+        return save.row.ref
+    return (*save.ref, *sorted({write.task for write in save.writes}))
+
+
 def has_save(save: Save, row: Row | None, writes: Iterable[Write]) -> bool:
     """Say whether a save was made to what stands at its address."""
     if isinstance(save, SaveRow):
@@ -51,5 +77,5 @@ def is_in(save: Save, held: Thread) -> bool:
 
 
 def _size_bytes(pack: Pack) -> int:
-    sizes = [len(row.body) + 200 for row in pack.rows.values()]
-    return sum(sizes) + sum(len(write.data) + 200 for each in pack.writes.values() for write in each)
+    sizes = [len(row.body) + _ENTRY_BYTES for row in pack.rows.values()]
+    return sum(sizes) + sum(len(write.data) + _ENTRY_BYTES for each in pack.writes.values() for write in each)
