@@ -104,11 +104,12 @@ def advance_cold(directory: Path, seconds: float) -> None:
     """Let time pass for all threads of a cold store in a directory."""
     driver = FileDriver(directory)
     for key in [key for key in driver.list("") if key.endswith("/head")]:
-        found: Any = driver.get(key)
-        head = tiers.decode_head(found.data)
-        until_us = head.until_us and head.until_us - int(seconds * 1e6)
-        with suppress(Changed):  # what was uploaded since knows of the time
-            driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
+        while found := driver.get(key):
+            head = tiers.decode_head(found.data)
+            until_us = head.until_us and head.until_us - int(seconds * 1e6)
+            with suppress(Changed):  # somebody uploads it
+                driver.put(key, tiers.encode_head(replace(head, until_us=until_us)), found.tag)
+                break
 
 
 _CALLS = """get_tuple put put_writes delete_thread delete_for_runs copy_thread prune get_delta_channel_history

@@ -26,15 +26,17 @@ CREATE TABLE {schema}.tier_ended (thread_id text COLLATE "C" PRIMARY KEY, born b
 CREATE TABLE {schema}.tier_gone (name text PRIMARY KEY, born bigint NOT NULL, gen bigint NOT NULL, at_us bigint NOT NULL);
 CREATE INDEX tier_gone_born ON {schema}.tier_gone (born);
 
--- Notes what changed. A thread is born later than all that went, also where the clock was set back: else it would count
--- as deleted with them. The lock on the thread's row of `tier` lasts until the change counts, so that no eviction, which
--- locks it too, comes between.
+-- Notes what changed. The lock on the thread's row of `tier` lasts until the change counts, so that no eviction, which
+-- locks it too, comes between. Once a transaction has it, it need not ask again: a setting of it says for which thread. A
+-- thread is born later than all that went, also where the clock was set back: else it would count as deleted with them.
 CREATE FUNCTION {schema}.tier_note_1() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     what integer := TG_ARGV[0];
     thread text := CASE WHEN TG_OP = 'DELETE' THEN OLD.thread_id ELSE NEW.thread_id END;
+    place text := TG_TABLE_SCHEMA || '.' || thread;
+    known boolean := coalesce(current_setting('statekit.noted', true), '') = place;
 BEGIN
-    LOOP
+    WHILE NOT known LOOP
         PERFORM 1 FROM {schema}.tier t WHERE t.thread_id = thread FOR KEY SHARE;
         EXIT WHEN FOUND;
         IF TG_OP = 'DELETE' THEN
@@ -44,8 +46,9 @@ BEGIN
             (SELECT 1 + e.born FROM {schema}.tier_ended e WHERE e.thread_id = thread),
             (SELECT 1 + max(g.born) FROM {schema}.tier_gone g))) ON CONFLICT DO NOTHING;
     END LOOP;
-    IF what > 0 THEN -- it does not expire: it has no end until `uploaded` gives it one
+    IF what > 0 AND NOT known THEN -- it does not expire: it has no end until `uploaded` gives it one, see `tier_stay`
         UPDATE {schema}.threads SET until_us = NULL WHERE thread_id = thread AND until_us > {schema}.clock_us_1();
+        PERFORM set_config('statekit.noted', place, true);
     END IF;
     IF what = 0 THEN
         INSERT INTO {schema}.tier_touched (thread_id, kind) VALUES (thread, 0);
@@ -70,6 +73,7 @@ BEGIN
         ON CONFLICT (thread_id) DO UPDATE SET born = excluded.born, at_us = excluded.at_us;
     DELETE FROM {schema}.tier_touched d WHERE d.thread_id = OLD.thread_id;
     DELETE FROM {schema}.tier t WHERE t.thread_id = OLD.thread_id;
+    PERFORM set_config('statekit.noted', '', true);
     RETURN NULL;
 END $$;
 

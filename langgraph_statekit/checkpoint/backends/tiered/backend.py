@@ -381,8 +381,8 @@ class TieredBackend:
 
 
 def _is_same(before: State | None, after: State | None) -> bool:
-    """Say whether a thread stayed in the hot store, all of it."""
-    return before is not None and after is not None and after.here and before.born == after.born and after.complete
+    """Say whether a thread stayed in the hot store."""
+    return before is not None and after is not None and after.here and before.born == after.born
 
 
 def _read_at(cold: Cold, thread: str) -> MemoryBackend | None:

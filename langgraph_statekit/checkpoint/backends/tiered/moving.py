@@ -377,8 +377,10 @@ class Moving:
         has lost since.
         """
         self._hot.end(thread)
-        if not self._bury_ended(thread):
-            self.upload(thread)  # what has begun since is in the place of what was there then
+        for pause_s in pauses(thread):
+            if self._bury_ended(thread) or self.upload(thread):  # what has begun since takes its place
+                break
+            time.sleep(pause_s)
         ended_us = self._hot.now_us()
         while self._hot.now_us() == ended_us:  # what is born from now on was born later
             time.sleep(_TICK_S)
