@@ -336,3 +336,21 @@ def test_a_copy_is_whole_though_its_source_goes_down_meanwhile(tiers: Tiers, mon
         saver.copy_thread("t", "copy")
         assert not acts
         assert history(saver, "copy") == before
+
+
+def test_an_erasure_finds_what_comes_up_while_it_looks(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tiers.open() as saver:
+        old = put(saver, 2)
+        made = checkpoint(content(2), {"log": "9", "last": "9"})
+        saver.put(config(id=old[-1]), made, metadata(2, run_id="erased"), made["channel_versions"])
+        assert saver.archive("t")
+        threads = saver.tiers._hot.threads
+
+        def slow(*args: Any) -> Iterator[Any]:
+            yield from threads(*args)
+            assert saver.tiers.moving.thaw("t")
+
+        monkeypatch.setattr(saver.tiers._hot, "threads", slow)
+        saver.delete_for_runs(["erased"])
+        assert [*history(saver, "t")] == old
+        assert [*history_below(tiers)] == old

@@ -21,7 +21,7 @@ from langgraph_statekit.checkpoint.records import from_text, to_text
 from langgraph_statekit.checkpoint.saver import StatekitSaver
 from langgraph_statekit.checkpoint.secret_keys import SECRET_KEYS
 from langgraph_statekit.checkpoint.serde import StatekitSerializer
-from langgraph_statekit.errors import CheckpointMissing, Corrupt, Misuse
+from langgraph_statekit.errors import CheckpointMissing, Conflict, Corrupt, Misuse
 from langgraph_statekit.events import BacklogTold, Event, Hooks, HotStoreBehind, ReplicaTold
 from langgraph_statekit.extras import load
 
@@ -187,7 +187,8 @@ class TieredSaver(StatekitSaver):
             Misuse: Copies would have the ids of their threads, there are other threads of their ids, one of the savers
                 has encryption and the other none, a time has no time zone, or a thread's checkpoint ids hold no time.
             CheckpointMissing: A thread that is named was not there then, or has no such checkpoint.
-            Corrupt: Threads are damaged in the cold store, as it says; all others were restored.
+            Corrupt: Threads are damaged in the cold store, or what both stores have cannot be joined, as it says; all
+                others were restored.
             Unavailable: A store does not answer; call again.
         """
         if (thread_ids is None) == (prefix is None):
@@ -209,7 +210,7 @@ class TieredSaver(StatekitSaver):
             thread, target = to_text(id), to_text(f"{id}{suffix}")
             try:
                 there = self._restore(thread, target, to_text(at) if isinstance(at, str) else at, into or self)
-            except Corrupt as error:
+            except (Corrupt, Conflict) as error:
                 bad.append(f"thread {id!r}: {error}")
                 continue
             if there:

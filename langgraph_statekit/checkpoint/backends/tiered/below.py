@@ -65,7 +65,7 @@ class Below:
         """Begin anew in the child of a fork."""
         self._asking = threading.Lock()
         self._door = threading.Condition()
-        self._inside, self._shut = 0, False
+        self._inside, self._shut, self._teller = 0, False, 0
         self._announced: set[str] = set()
         self.untold: dict[str, StatekitError] = {}
 
@@ -122,15 +122,15 @@ class Below:
 
     @contextmanager
     def _closed(self) -> Iterator[None]:
-        """Let saves that are under way end, and others wait."""
-        with self._door:
-            self._shut = True
-            self._door.wait_for(lambda: not self._inside)
+        """Let saves that are under way end, and others wait, but for those of a hook that is told in here."""
         try:
+            with self._door:
+                self._shut, self._teller = True, threading.get_ident()
+                self._door.wait_for(lambda: not self._inside)
             yield
         finally:
             with self._door:
-                self._shut = False
+                self._shut, self._teller = False, 0
                 self._door.notify_all()
 
     def tell(self) -> None:
@@ -180,7 +180,7 @@ class Below:
     def save(self, saves: Sequence[Save]) -> list[int | Exception] | None:
         """Save into the cold store; results as of `Backend.save`. None if the hot one is back."""
         with self._door:
-            self._door.wait_for(lambda: not self._shut)
+            self._door.wait_for(lambda: not self._shut or self._teller == threading.get_ident())
             if self.error is None:
                 return None
             self._inside += 1

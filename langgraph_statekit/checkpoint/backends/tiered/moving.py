@@ -376,6 +376,7 @@ class Moving:
         It leaves a tombstone also where neither has anything of it: an upload may be under way of what the hot store
         has lost since.
         """
+        self._cold.last_head(thread)  # so that nothing is done while the cold store does not answer
         self._hot.end(thread)
         for pause_s in pauses(thread):
             if self._bury_ended(thread) or self.upload(thread):  # what has begun since takes its place
