@@ -14,7 +14,7 @@ from langgraph_statekit.events import Event, HotStoreBehind
 from tests.faces import checkpoint, config, metadata
 from tests.servers import Servers
 from tests.tiered_under_test import HOT
-from tests.tiers.kit import Tiers, content, grow, history
+from tests.tiers.kit import Tiers, content, history, put
 
 KEYS = {"first": b"k" * 32, "second": b"l" * 32}
 
@@ -24,10 +24,6 @@ def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> I
     made = Tiers.of(f"{request.param}-file", servers.url, tmp_path)
     yield made
     made.clean()
-
-
-def put(saver: TieredSaver, count: int, thread: str = "t") -> list[str]:
-    return [id for what, id in grow(saver, count, thread) if what == "put"]
 
 
 def latest(saver: TieredSaver, thread: str = "t") -> str:

@@ -177,6 +177,11 @@ def grow(saver: Any, count: int, thread: str) -> Iterator[tuple[str, str]]:
         yield "written", made["id"]
 
 
+def put(saver: Any, count: int, thread: str = "t") -> list[str]:
+    """Put checkpoints as `grow` does; return their ids."""
+    return [id for what, id in grow(saver, count, thread) if what == "put"]
+
+
 def history(saver: Any, thread: str) -> dict[str, Any]:
     """Return values, parent and writes of each checkpoint, oldest first; fail if any of them is not what was put."""
     found = {

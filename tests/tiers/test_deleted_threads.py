@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from langgraph_statekit import TieredSaver
 from tests.faces import config
 from tests.servers import Servers
 from tests.tiered_under_test import HOT
-from tests.tiers.kit import Tiers, grow, history
+from tests.tiers.kit import Tiers, history, put
 
 HOUR_US = 3600 * 1_000_000
 
@@ -23,10 +22,6 @@ def tiers(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> I
     made = Tiers.of(f"{request.param}-file", servers.url, tmp_path)
     yield made
     made.clean()
-
-
-def put(saver: TieredSaver, count: int, thread: str = "t") -> list[str]:
-    return [id for what, id in grow(saver, count, thread) if what == "put"]
 
 
 @pytest.mark.parametrize("mode", ["write_behind", "write_through"])

@@ -15,7 +15,7 @@ from tests.faces import config, id_of
 from tests.servers import STARTERS, Server, wait_until
 from tests.stores_under_test import FileStore
 from tests.tiered_under_test import HOT
-from tests.tiers.kit import CRASHES, Tiers, Workers, grow, history, sample
+from tests.tiers.kit import CRASHES, Tiers, Workers, grow, history, put, sample
 
 
 class Place(Tiers):
@@ -41,10 +41,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def latest(saver: TieredSaver, thread: str) -> str | None:
     found = saver.get_tuple(config(thread))
     return None if found is None else found.checkpoint["id"]
-
-
-def put(saver: TieredSaver, count: int, thread: str) -> list[str]:
-    return [id for what, id in grow(saver, count, thread) if what == "put"]
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers.kit import CRASHES, Tiers, Workers, grow, history
+from tests.tiers.kit import CRASHES, Tiers, Workers, history, put
 
 THREADS = 200 if CRASHES >= 100 else 12
 
@@ -21,7 +21,7 @@ def test_histories_equal_what_was_put(tiers: Tiers, processes: Workers, tmp_path
     reference: dict[str, list[str]] = {thread: [] for thread in threads}
     with tiers.open() as saver:
         for thread in threads:
-            reference[thread] = [id for what, id in grow(saver, random.randint(1, 4), thread) if what == "put"]
+            reference[thread] = put(saver, random.randint(1, 4), thread)
     options = tiers.options(max_lag_s=0.05)
     unsure: set[str] = set()
     written: set[str] = set()
