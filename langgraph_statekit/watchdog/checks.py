@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from langgraph_statekit.checkpoint.options import require_numbers
 from langgraph_statekit.errors import Misuse
@@ -22,6 +22,7 @@ class ItemDeadline:
         key: Tells the item of a state; None: only heartbeats name items.
     """
 
+    timed: ClassVar[bool] = True
     seconds: float
     key: Callable[[Any], Any] | None = None
 
@@ -62,6 +63,7 @@ class NodeDeadline:
         default: For all other nodes; None: as long as they like.
     """
 
+    timed: ClassVar[bool] = True
     seconds: Mapping[str, float] = field(default_factory=dict)
     default: float | None = None
 
@@ -260,6 +262,11 @@ class Budget:
     def counts(self) -> bool:
         """Whether requests to chat models must be counted."""
         return self.tokens is not None or self.requests is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it waits for nothing but a time."""
+        return not self.counts
 
     def __call__(self, view: View) -> Finding | None:
         """Return what is spent."""

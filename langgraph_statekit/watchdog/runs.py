@@ -244,7 +244,7 @@ class Run(ABC):
             else:
                 self.questions.append(shown)
         if place in (STEP, TURN):
-            self.note(self.seen.find())
+            self.note(self.seen.find(at_step=True))
             self._between = True
         if place in (BEGIN, TURN):  # not before: the graph may be done, or wait at a breakpoint
             begins, self._between = self._between, False

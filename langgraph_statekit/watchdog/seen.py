@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
@@ -17,6 +18,7 @@ _LOG: Final = logging.getLogger(__name__)
 _MOST_ENDED: Final = 256
 _TEXT: Final = 100
 _DIGEST: Final = 16
+_GLANCE_S: Final = 0.05
 _OPTIONS: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_SERIALIZE_PYDANTIC | ormsgpack.OPT_SERIALIZE_NUMPY
 _NOT_YET: Final = (LookupError, AttributeError, TypeError)
 """What a function of the state may raise before the state has what it looks for."""
@@ -44,8 +46,10 @@ class Seen:
         failing: Callable[[], float],
         pool: int | None = None,
     ) -> None:
-        self._checks = checks
         self._marking = [(check, check.mark, getattr(check, "window", 1)) for check in checks if hasattr(check, "mark")]
+        self._all = list(enumerate(checks))
+        self._untimed = [(at, check) for at, check in self._all if not getattr(check, "timed", False)]
+        self._looked_s = -math.inf
         self._item_of, self._clock, self._failing = item, clock, failing
         self._pool, self._crowded = pool, False
         self._lock = Lock()
@@ -122,25 +126,29 @@ class Seen:
         self._stepped(Step(id, number, values, tuple(next), self._clock()))
 
     def _stepped(self, step: Step) -> None:
-        id, values = step.id, step.values
         with self._lock:
             self._beat_s = step.at_s
-            if self._step is not None and self._step.id == id:
+            if self._step is not None and self._step.id == step.id:
                 return
-            self.first = self.first or id
+            self.first = self.first or step.id
             self._running.clear()
             self._queued.clear()
             self._previous, self._step = self._step, step
-            told = _Told()
+            reads: dict[int, _Read] = {}  # most checks follow the same value
             for check, mark, window in self._marking:
                 try:
-                    self._marks[check] = _marked(self._marks[check], mark(values), told, window, step)
+                    value = mark(step.values)
+                    read = reads.get(id(value))
+                    if read is None:
+                        read = reads[id(value)] = _Read(value, step)
+                    self._marks[check] = read.after(self._marks[check], window)
                 except Exception as error:
                     self._fails(check, error)
             if self._item_of is not None:
                 self._item = None
                 try:
-                    self._item = told.text(self._item_of(values))
+                    value = self._item_of(step.values)
+                    self._item = (reads.get(id(value)) or _Read(value, step)).mark().text
                 except Exception as error:
                     self._fails(self._item_of, error)
 
@@ -209,12 +217,18 @@ class Seen:
                 self._failing(),
             )
 
-    def find(self) -> Finding | None:
-        """Return what the first check finds that finds something; one that raises finds nothing and is logged once."""
-        if not self._checks:
+    def find(self, at_step: bool = False) -> Finding | None:
+        """Return what the first check finds that finds something; one that raises finds nothing and is logged once.
+
+        Steps may follow each other quickly: `at_step` those that only wait for a time are asked now and then.
+        """
+        if not self._all:
             return None
         view = self.view()
-        for at, check in enumerate(self._checks):
+        asked = self._untimed
+        if not at_step or not 0 <= view.now_s - self._looked_s < _GLANCE_S:
+            asked, self._looked_s = self._all, view.now_s
+        for at, check in asked:
             try:
                 found = check(view)
             except Exception:
@@ -244,7 +258,7 @@ class Newest(Sequence[Task]):
 
     def __init__(self, items: list[Task], most: int) -> None:
         size = len(items)
-        self._items, self._places = items, range(max(0, size - most), size)
+        self._items, self._places = items, range(size - most if size > most else 0, size)
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -259,35 +273,29 @@ class Newest(Sequence[Task]):
         return len(self._places)
 
 
-class _Told:
-    """Digests and texts of values of one state, each made once: most checks follow the same value."""
+class _Read:
+    """A value of one state; it is held, since an identity that is free again could be that of another one."""
 
-    __slots__ = ("_digests", "_texts")
+    __slots__ = ("_digest", "_mark", "_step", "_value")
 
-    def __init__(self) -> None:
-        # With the value itself: an identity that is free again could be that of another one.
-        self._digests: dict[int, tuple[Any, bytes]] = {}
-        self._texts: dict[int, tuple[Any, str]] = {}
+    def __init__(self, value: Any, step: Step) -> None:
+        self._value, self._step, self._digest = value, step, digest(value)
+        self._mark: Mark | None = None
 
-    def digest(self, value: Any) -> bytes:
-        known = self._digests.get(id(value))
-        if known is None:
-            known = self._digests[id(value)] = value, digest(value)
-        return known[1]
+    def mark(self) -> Mark:
+        """Return a mark that begins with this step."""
+        if self._mark is None:
+            self._mark = Mark(self._digest, text_of(self._value), self._step)
+        return self._mark
 
-    def text(self, value: Any) -> str:
-        known = self._texts.get(id(value))
-        if known is None:
-            known = self._texts[id(value)] = value, text_of(value)
-        return known[1]
-
-
-def _marked(marks: tuple[Mark, ...], value: Any, told: _Told, window: int, step: Step) -> tuple[Mark, ...]:
-    found = told.digest(value)
-    if marks and marks[-1].digest == found:
-        last = marks[-1]
-        return (*marks[:-1], Mark(last.digest, last.text, last.step, last.steps + 1, last.second or step.id))
-    return (*marks, Mark(found, told.text(value), step))[-window:]
+    def after(self, marks: tuple[Mark, ...], window: int) -> tuple[Mark, ...]:
+        """Return the marks with this value as the newest."""
+        if marks and marks[-1].digest == self._digest:
+            last = marks[-1]
+            again = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or self._step.id)
+            return (*marks[:-1], again)
+        mark = self._mark or self.mark()
+        return (mark,) if window == 1 else (*marks, mark)[-window:]
 
 
 def digest(value: Any) -> bytes:

@@ -6,7 +6,7 @@ A saver is told before the next step is prepared, and of a stored step only with
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
@@ -94,13 +94,15 @@ def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear, resu
     # No checkpoint has a channel that nothing was written to; one with a reducer has a value all the same.
     channels: dict[str, Any] = {name: graph.channels[name] for name in _shown(graph)}
     unwritten = {name: channel.get() for name, channel in channels.items() if channel.is_available()}
+    following_of = _Following(graph)
 
     def told(config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
         at = config["configurable"]
         if at.get("checkpoint_ns", "") == "" and str(at["thread_id"]) == thread_id:
-            following = tuple(_next(graph, checkpoint))
+            following = following_of(checkpoint)
             if following != (START,):
-                state = _state({**unwritten, **checkpoint["channel_values"]}, shown)
+                values = checkpoint["channel_values"]
+                state = _state({**unwritten, **values} if unwritten else values, shown)
                 hear(checkpoint["id"], metadata.get("step", -1), state, following)
 
     kind = type(f"Telling{type(saver).__name__}", (_Telling, type(saver)), {})
@@ -157,25 +159,36 @@ def _state(values: Mapping[str, Any], shown: str | Sequence[str]) -> Any:
     return {name: values[name] for name in shown if name in values}
 
 
-def _next(graph: Graph, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the nodes that run after a checkpoint, as LangGraph finds them: those sent to, then those triggered."""
-    values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
-    for send in values.get(TASKS, ()):
-        if send.node in graph.nodes:
-            yield send.node
-    updated = checkpoint.get("updated_channels")
-    if updated:
-        candidates = sorted({node for channel in updated for node in graph.trigger_to_nodes.get(channel, ())})
-    else:
-        candidates = list(graph.nodes) if versions else []
-    for name in candidates:
-        seen: ChannelVersions = checkpoint["versions_seen"].get(name, {})
-        for channel in graph.nodes[name].triggers:
-            if channel in values and (channel not in seen or versions[channel] > seen[channel]):  # type: ignore[operator]
-                found: Any = graph.channels[channel]
-                if type(found) in _AS_STORED or found.from_checkpoint(values[channel]).is_available():
-                    yield name
-                    break
+class _Following:
+    """Tells the nodes that run after a checkpoint, as LangGraph finds them: those sent to, then those triggered."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._triggered: dict[tuple[str, ...], list[tuple[str, Sequence[str]]]] = {}
+
+    def __call__(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        graph, values, versions = self._graph, checkpoint["channel_values"], checkpoint["channel_versions"]
+        found = [send.node for send in values[TASKS] if send.node in graph.nodes] if TASKS in values else []
+        for name, triggers in self._candidates(checkpoint):
+            seen: ChannelVersions = checkpoint["versions_seen"].get(name, {})
+            for channel in triggers:
+                if channel in values and (channel not in seen or versions[channel] > seen[channel]):  # type: ignore[operator]
+                    known: Any = graph.channels[channel]
+                    if type(known) in _AS_STORED or known.from_checkpoint(values[channel]).is_available():
+                        found.append(name)
+                        break
+        return tuple(found)
+
+    def _candidates(self, checkpoint: Checkpoint) -> list[tuple[str, Sequence[str]]]:
+        graph, updated = self._graph, tuple(checkpoint.get("updated_channels") or ())
+        if not updated and not checkpoint["channel_versions"]:
+            return []
+        known = self._triggered.get(updated)
+        if known is None:
+            to = graph.trigger_to_nodes
+            names = sorted({node for channel in updated for node in to.get(channel, ())}) if updated else graph.nodes
+            known = self._triggered[updated] = [(name, graph.nodes[name].triggers) for name in names]
+        return known
 
 
 def _shown(graph: Graph) -> Sequence[str]:

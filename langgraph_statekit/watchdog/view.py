@@ -128,6 +128,7 @@ Check: TypeAlias = Callable[[View], Finding | None]
 
 A check with a method `mark(values)` finds what that returned, and since when, in `view.marks[check]`; it is told at
 once, so that values which are changed in place do not mislead it. With an attribute `window` it gets so many marks.
+One whose attribute `timed` is true waits for nothing but a time: between quick steps it is not called each time.
 """
 
 

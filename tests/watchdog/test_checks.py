@@ -32,6 +32,7 @@ from langgraph_statekit import (
 from langgraph_statekit.watchdog.policy import action_of
 from langgraph_statekit.watchdog.seen import Seen, digest, text_of
 from langgraph_statekit.watchdog.spending import with_counter
+from langgraph_statekit.watchdog.view import View
 
 
 class Told(Seen):
@@ -57,6 +58,28 @@ def test_an_item_deadline_counts_all_steps_of_an_item() -> None:
     seen.now_s += 1
     assert seen.find() == Finding("item_deadline", "item 2 takes more than 10 s", item="2", started="c2")
     assert seen.go({"i": 3}).find() is None
+
+
+def test_between_quick_steps_a_check_that_waits_for_a_time_is_asked_now_and_then() -> None:
+    calls: list[float] = []
+
+    def own(view: View) -> None:
+        calls.append(view.now_s)
+
+    deadlines = (ItemDeadline(seconds=1, key=lambda s: 0), NodeDeadline(default=1), Budget(seconds=1))
+    assert all(check.timed for check in deadlines)
+    assert not any(check.timed for check in (Budget(seconds=1, tokens=9), Budget(requests=9)))
+    for deadline in deadlines:
+        calls.clear()
+        seen = Told(own, deadline).go({}, seconds=0.99)
+        seen.begin("a", "work")
+        assert seen.find(at_step=True) is None
+        seen.now_s += 1.01
+        assert seen.find(at_step=True) is not None, "the last time is long ago"
+        seen.now_s += 0.01
+        assert seen.find(at_step=True) is None
+        assert seen.find() is not None, "whoever looks now and then asks all"
+        assert len(calls) == 4, "any other check is asked each time"
 
 
 def test_items_of_heartbeats_count_in_place_of_that_of_the_state() -> None:
