@@ -13,11 +13,13 @@ from langgraph.graph import END, START, StateGraph
 from benchmarks.bench import Bench, Numbers, check
 from benchmarks.state import config
 
-FULL = {"steps": 1_000, "rounds": 11, "threads": 100, "idle_s": 10}
+FULL = {"steps": 1_000, "rounds": 7, "threads": 100, "idle_s": 10}
 QUICK = {"steps": 30, "rounds": 1, "threads": 5, "idle_s": 1}
 REPEATS = 1
 MODES = ("async",)
 ONLY_OURS = True
+TURN = 20
+"""Steps after which the other one of two runs goes on."""
 
 
 class _State(TypedDict, total=False):
@@ -56,7 +58,7 @@ def _checks() -> list[Any]:
 async def run(bench: Bench) -> Numbers:
     steps, threads, idle_s = bench.size["steps"], bench.size["threads"], bench.size["idle_s"]
 
-    async def advance(state: _State) -> _State:
+    async def advance(state: _State, config: RunnableConfig) -> _State:
         return {"count": state["count"] + 1}
 
     async with bench.open() as saver:
@@ -106,27 +108,79 @@ def _next(count: int) -> int:
 
 
 async def _compared(bench: Bench, saver: Any, prefix: str, work: Any) -> Numbers:
-    """Return what runs take, watched and not; ratios are of a round, so that slow minutes touch both."""
-    graph = _graph(saver, bench.size["steps"], work)
-    taken: dict[str, list[float]] = {"plain": [], "watched": []}
-    worked: dict[str, list[float]] = {"plain": [], "watched": []}
+    """Return what runs take, watched and not; both go on by turns of a few steps, so that slow minutes touch both."""
+    steps = bench.size["steps"]
+    ratios, cpu_ratios, taken = [], [], []
     for number in range(-1, bench.size["rounds"]):
-        runs = [("plain", graph), ("watched", _watched(bench, graph))]
-        for name, app in reversed(runs) if number % 2 else runs:
-            at: Any = {**config(f"{prefix} {name} {number}"), "recursion_limit": bench.size["steps"] + 10}
-            started, working = perf_counter(), process_time()
-            after = await app.ainvoke({"count": 0}, at, durability="sync")
-            if number >= 0:  # the first round warms up
-                taken[name].append(perf_counter() - started)
-                worked[name].append(process_time() - working)
-            check(after == {"count": bench.size["steps"]}, f"{name}: wrong state")
-
-    def ratio(of: dict[str, list[float]]) -> float:
-        return median(watched / plain for plain, watched in zip(of["plain"], of["watched"], strict=True))
-
+        turns = _Turns()
+        graphs = [_graph(saver, steps, turns.of(side, work)) for side in turns.sides]
+        runs = [graphs[0], _watched(bench, graphs[1])]
+        results = [
+            turns.run(side, app.ainvoke({"count": 0}, _at(f"{prefix} {name} {number}", steps), durability="sync"))
+            for side, name, app in zip(turns.sides, ("plain", "watched"), runs, strict=True)
+        ]
+        for after in await asyncio.gather(*results):
+            check(after == {"count": steps}, "wrong state")
+        if number >= 0:  # the first round warms up
+            taken.append(turns.taken_s)
+            ratios.append(turns.taken_s[1] / turns.taken_s[0])
+            cpu_ratios.append(turns.worked_s[1] / turns.worked_s[0])
     return {
-        f"{prefix}plain_s": median(taken["plain"]),
-        f"{prefix}watched_s": median(taken["watched"]),
-        f"{prefix}ratio": ratio(taken),
-        f"{prefix}cpu_ratio": ratio(worked),
+        f"{prefix}plain_s": median(plain for plain, _ in taken),
+        f"{prefix}watched_s": median(watched for _, watched in taken),
+        f"{prefix}ratio": median(ratios),
+        f"{prefix}cpu_ratio": median(cpu_ratios),
     }
+
+
+def _at(thread: str, steps: int) -> Any:
+    return {**config(thread), "recursion_limit": steps + 10}
+
+
+class _Turns:
+    """Two runs, of which one works at a time.
+
+    Attributes:
+        taken_s: Seconds of each.
+        worked_s: Seconds of the process's CPU of each.
+    """
+
+    sides = (0, 1)
+
+    def __init__(self) -> None:
+        self.taken_s, self.worked_s = [0.0, 0.0], [0.0, 0.0]
+        self._gates = [asyncio.Event(), asyncio.Event()]
+        self._gates[0].set()
+        self._over = [False, False]
+        self._since = perf_counter(), process_time()
+
+    def of(self, side: int, work: Any) -> Any:
+        """Return a node that works as the given one, and gives its turn away now and then."""
+
+        async def node(state: _State, config: RunnableConfig) -> _State:
+            if state["count"] % TURN == TURN - 1:
+                self._end(side)
+                await self._begin(side)
+            after: _State = await work(state, config)
+            return after
+
+        return node
+
+    async def run(self, side: int, running: Any) -> Any:
+        """Run one of the two."""
+        await self._begin(side)
+        result = await running
+        self._over[side] = True
+        self._end(side)
+        return result
+
+    async def _begin(self, side: int) -> None:
+        await self._gates[side].wait()
+        self._since = perf_counter(), process_time()
+
+    def _end(self, side: int) -> None:
+        self.taken_s[side] += perf_counter() - self._since[0]
+        self.worked_s[side] += process_time() - self._since[1]
+        if not self._over[1 - side]:
+            self._gates[side].clear()
+            self._gates[1 - side].set()
