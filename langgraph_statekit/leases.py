@@ -268,7 +268,7 @@ class Keeper:
         """Note that a save was made under the lease with this token."""
         lease = self._leases.get((thread, token))
         if lease is not None:
-            lease.progress()
+            lease._progress_s = time.monotonic()
 
     def release(self, *leases: Lease) -> None:
         """Give leases back to the store."""

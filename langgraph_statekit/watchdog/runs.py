@@ -79,7 +79,7 @@ class Control(RunControl):
     @property
     def drain_requested(self) -> bool:
         """Whether either said so."""
-        return self.drain_reason is not None
+        return super().drain_requested or (self._callers is not None and self._callers.drain_requested)
 
     @property
     def drain_reason(self) -> str | None:

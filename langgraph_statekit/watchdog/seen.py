@@ -135,6 +135,7 @@ class Seen:
             self._queued.clear()
             self._previous, self._step = self._step, step
             reads: dict[int, _Read] = {}  # most checks follow the same value
+            at: _Read | None = None
             for check, mark, window in self._marking:
                 try:
                     value = mark(step.values)
@@ -142,13 +143,14 @@ class Seen:
                     if read is None:
                         read = reads[id(value)] = _Read(value, step)
                     self._marks[check] = read.after(self._marks[check], window)
+                    if mark is self._item_of:
+                        at = read
                 except Exception as error:
                     self._fails(check, error)
             if self._item_of is not None:
                 self._item = None
                 try:
-                    value = self._item_of(step.values)
-                    self._item = (reads.get(id(value)) or _Read(value, step)).mark().text
+                    self._item = (at or _Read(self._item_of(step.values), step)).mark().text
                 except Exception as error:
                     self._fails(self._item_of, error)
 

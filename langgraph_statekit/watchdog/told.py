@@ -101,8 +101,13 @@ def telling(graph: Graph, saver: StatekitSaver, thread_id: str, hear: Hear, resu
         if at.get("checkpoint_ns", "") == "" and str(at["thread_id"]) == thread_id:
             following = following_of(checkpoint)
             if following != (START,):
-                values = checkpoint["channel_values"]
-                state = _state({**unwritten, **values} if unwritten else values, shown)
+                values: Mapping[str, Any] = checkpoint["channel_values"]
+                if unwritten:
+                    values = {**unwritten, **values}
+                if isinstance(shown, str):
+                    state = values.get(shown)
+                else:
+                    state = {name: values[name] for name in shown if name in values}
                 hear(checkpoint["id"], metadata.get("step", -1), state, following)
 
     kind = type(f"Telling{type(saver).__name__}", (_Telling, type(saver)), {})
@@ -151,12 +156,6 @@ class _Telling(StatekitSaver):
         if found is not None and not begun:
             self._told(found.config, found.checkpoint, found.metadata)
         return found
-
-
-def _state(values: Mapping[str, Any], shown: str | Sequence[str]) -> Any:
-    if isinstance(shown, str):
-        return values.get(shown)
-    return {name: values[name] for name in shown if name in values}
 
 
 class _Following:
