@@ -168,7 +168,11 @@ class _Following:
     def __call__(self, checkpoint: Checkpoint) -> tuple[str, ...]:
         graph, values, versions = self._graph, checkpoint["channel_values"], checkpoint["channel_versions"]
         found = [send.node for send in values[TASKS] if send.node in graph.nodes] if TASKS in values else []
-        for name, triggers in self._candidates(checkpoint):
+        updated = tuple(checkpoint.get("updated_channels") or ())
+        candidates = self._triggered.get(updated)
+        if candidates is None:
+            candidates = self._triggered[updated] = self._candidates(updated)
+        for name, triggers in candidates if versions else ():
             seen: ChannelVersions = checkpoint["versions_seen"].get(name, {})
             for channel in triggers:
                 if channel in values and (channel not in seen or versions[channel] > seen[channel]):  # type: ignore[operator]
@@ -178,16 +182,11 @@ class _Following:
                         break
         return tuple(found)
 
-    def _candidates(self, checkpoint: Checkpoint) -> list[tuple[str, Sequence[str]]]:
-        graph, updated = self._graph, tuple(checkpoint.get("updated_channels") or ())
-        if not updated and not checkpoint["channel_versions"]:
-            return []
-        known = self._triggered.get(updated)
-        if known is None:
-            to = graph.trigger_to_nodes
-            names = sorted({node for channel in updated for node in to.get(channel, ())}) if updated else graph.nodes
-            known = self._triggered[updated] = [(name, graph.nodes[name].triggers) for name in names]
-        return known
+    def _candidates(self, updated: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+        """Return the nodes that may be triggered, and by what; all of them if it is not told what was updated."""
+        nodes, to = self._graph.nodes, self._graph.trigger_to_nodes
+        names = sorted({node for channel in updated for node in to.get(channel, ())}) if updated else nodes
+        return [(name, nodes[name].triggers) for name in names]
 
 
 def _shown(graph: Graph) -> Sequence[str]:
