@@ -85,15 +85,26 @@ def _write(path: Path, results: dict[str, Any]) -> None:
 
 
 def _kept(old: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
-    """Return results with the answers to other questions that were kept before; they have their own time and commit."""
-    about = {key: results[key] for key in ("started", "commit", "load")}
+    """Return results with the answers to other questions that were kept before on such a machine.
+
+    Each has its own time, commit and kernel.
+    """
+    about = _about(results)
     asked = {**results, "asked": dict.fromkeys(results["summary"], about)}
-    if old["quick"] != results["quick"] or old.get("machine") != results["machine"]:
+    if old["quick"] != results["quick"] or _hardware(old) != _hardware(results):
         return asked
-    old_about = {key: old[key] for key in about}
+    old_about = _about(old)
     old = {"asked": dict.fromkeys(old["summary"], old_about), **old}
     merged = ("asked", "summary", "sizes", "servers", "peers")
     return {**asked, **{key: {**old[key], **asked[key]} for key in merged}}
+
+
+def _about(results: dict[str, Any]) -> dict[str, Any]:
+    return {**{key: results[key] for key in ("started", "commit", "load")}, "kernel": results["machine"]["kernel"]}
+
+
+def _hardware(results: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in results.get("machine", {}).items() if key != "kernel"}
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
