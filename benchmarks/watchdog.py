@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from benchmarks.bench import Bench, Numbers, check
 from benchmarks.state import config
 
-FULL = {"steps": 1_000, "rounds": 7, "threads": 100, "idle_s": 10}
+FULL = {"steps": 1_000, "rounds": 6, "threads": 100, "idle_s": 10}
 QUICK = {"steps": 30, "rounds": 1, "threads": 5, "idle_s": 1}
 REPEATS = 1
 MODES = ("async",)
@@ -112,22 +112,26 @@ async def _compared(bench: Bench, saver: Any, prefix: str, work: Any) -> Numbers
     steps = bench.size["steps"]
     ratios, cpu_ratios, taken = [], [], []
     for number in range(-1, bench.size["rounds"]):
-        turns = _Turns()
-        graphs = [_graph(saver, steps, turns.of(side, work)) for side in turns.sides]
-        runs = [graphs[0], _watched(bench, graphs[1])]
+        turns, watched = _Turns(), number % 2
+        plain = 1 - watched  # whose turn is first has a little more to do
+        apps = [_graph(saver, steps, turns.of(side, work)) for side in turns.sides]
+        apps[watched] = _watched(bench, apps[watched])
+        names = ("watched", "plain") if plain else ("plain", "watched")
         results = [
-            turns.run(side, app.ainvoke({"count": 0}, _at(f"{prefix} {name} {number}", steps), durability="sync"))
-            for side, name, app in zip(turns.sides, ("plain", "watched"), runs, strict=True)
+            turns.run(
+                side, app.ainvoke({"count": 0}, _at(f"{prefix} {names[side]} {number}", steps), durability="sync")
+            )
+            for side, app in enumerate(apps)
         ]
         for after in await asyncio.gather(*results):
             check(after == {"count": steps}, "wrong state")
         if number >= 0:  # the first round warms up
-            taken.append(turns.taken_s)
-            ratios.append(turns.taken_s[1] / turns.taken_s[0])
-            cpu_ratios.append(turns.worked_s[1] / turns.worked_s[0])
+            taken.append((turns.taken_s[plain], turns.taken_s[watched]))
+            ratios.append(turns.taken_s[watched] / turns.taken_s[plain])
+            cpu_ratios.append(turns.worked_s[watched] / turns.worked_s[plain])
     return {
-        f"{prefix}plain_s": median(plain for plain, _ in taken),
-        f"{prefix}watched_s": median(watched for _, watched in taken),
+        f"{prefix}plain_s": median(both[0] for both in taken),
+        f"{prefix}watched_s": median(both[1] for both in taken),
         f"{prefix}ratio": median(ratios),
         f"{prefix}cpu_ratio": median(cpu_ratios),
     }
