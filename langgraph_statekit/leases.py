@@ -268,7 +268,7 @@ class Keeper:
         """Note that a save was made under the lease with this token."""
         lease = self._leases.get((thread, token))
         if lease is not None:
-            lease._progress_s = time.monotonic()
+            lease.progress()
 
     def release(self, *leases: Lease) -> None:
         """Give leases back to the store."""

@@ -150,7 +150,7 @@ class Seen:
             if self._item_of is not None:
                 self._item = None
                 try:
-                    self._item = (at or _Read(self._item_of(step.values), step)).mark().text
+                    self._item = at.mark().text if at else text_of(self._item_of(step.values))
                 except Exception as error:
                     self._fails(self._item_of, error)
 
@@ -227,10 +227,10 @@ class Seen:
         if not self._all:
             return None
         view = self.view()
-        asked = self._untimed
-        if not at_step or not 0 <= view.now_s - self._looked_s < _GLANCE_S:
-            asked, self._looked_s = self._all, view.now_s
-        for at, check in asked:
+        is_glance = at_step and 0 <= view.now_s - self._looked_s < _GLANCE_S
+        if not is_glance:
+            self._looked_s = view.now_s
+        for at, check in self._untimed if is_glance else self._all:
             try:
                 found = check(view)
             except Exception:
@@ -260,7 +260,7 @@ class Newest(Sequence[Task]):
 
     def __init__(self, items: list[Task], most: int) -> None:
         size = len(items)
-        self._items, self._places = items, range(size - most if size > most else 0, size)
+        self._items, self._places = items, range(max(0, size - most), size)
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -296,8 +296,7 @@ class _Read:
             last = marks[-1]
             again = Mark(last.digest, last.text, last.step, last.steps + 1, last.second or self._step.id)
             return (*marks[:-1], again)
-        mark = self._mark or self.mark()
-        return (mark,) if window == 1 else (*marks, mark)[-window:]
+        return (*marks, self.mark())[-window:]
 
 
 def digest(value: Any) -> bytes:
